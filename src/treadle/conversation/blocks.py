@@ -1,0 +1,144 @@
+"""Blocks and messages: what a conversation is made of, on every wire.
+
+A block keeps what Treadle understands in fields, and whatever else came with it in `extra`, verbatim, so that a
+message goes back to its provider with nothing lost. A block that Treadle does not understand is `Opaque`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Wire: TypeAlias = Literal["chat_completions", "anthropic_messages"]
+Role: TypeAlias = Literal["system", "user", "assistant"]
+
+EMPTY: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Reasoning that the provider shows; `signature` proves to the provider that it is unchanged."""
+
+    text: str
+    signature: str | None = None
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedThinking:
+    """Reasoning that only the provider can read."""
+
+    data: str
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The model's words when it declines (Chat Completions only; Messages says it in the stop reason)."""
+
+    text: str
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    url: str
+    """`https:` or `data:` (RFC 2397, base64)."""
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    url: str
+    """`https:` or `data:` (RFC 2397, base64)."""
+    title: str | None = None
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+    """As the model wrote them: JSON text, not yet parsed, perhaps invalid."""
+    caller: Mapping[str, object] | None = None
+    """Who made the call: None or `{"type": "direct"}` for the model, else the code execution that made it."""
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block or content part of `wire` that Treadle does not understand, whole and verbatim."""
+
+    wire: Wire
+    raw: Mapping[str, object]
+
+    @property
+    def kind(self) -> str:
+        return str(self.raw.get("type", "unknown"))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    call_id: str
+    content: "str | tuple[ResultBlock, ...]"
+    is_error: bool = False
+    extra: Mapping[str, object] = EMPTY
+
+    @property
+    def text(self) -> str:
+        """The text of the result; images and documents are left out."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(block.text for block in self.content if isinstance(block, Text))
+
+
+ResultBlock: TypeAlias = Text | Image | Document | Opaque
+Block: TypeAlias = (
+    Text | Thinking | RedactedThinking | Refusal | Image | Document | ToolCall | ToolResult | Opaque
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. Tool results are blocks of a user message, before any other block."""
+
+    role: Role
+    blocks: tuple[Block, ...]
+    wire: Wire | None = None
+    """The wire that it came from; `extra` belongs to that wire and goes back only there."""
+    extra: Mapping[str, object] = EMPTY
+    encoded: dict[object, object] = field(
+        default_factory=dict[object, object], init=False, repr=False, compare=False
+    )
+    """A memo for encoders: a message never changes, so its form on a wire is computed once."""
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+    @property
+    def thinking(self) -> str:
+        return "".join(block.text for block in self.blocks if isinstance(block, Thinking))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        return tuple(block for block in self.blocks if isinstance(block, ToolResult))
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+def system(text: str) -> Message:
+    return Message("system", (Text(text),))

@@ -1,0 +1,1 @@
+"""Tools: how a Python function is told to a model, checked and run."""

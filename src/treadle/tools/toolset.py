@@ -1,0 +1,52 @@
+"""What the loop knows of tools: `Tool` and `Toolset`. Functions, containers, skills and MCP servers all are one."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from treadle.conversation.blocks import ResultBlock
+from treadle.conversation.request import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPolicy:
+    """How a tool may run, said by whoever wrote it."""
+
+    requires_approval: bool | None = None
+    """None: the permission mode decides. In mode `full`, True asks all the same. Mode `ask` asks always."""
+    parallel: bool = True
+    """False: never at the same time as another tool of the same reply."""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool gave, as it is told to the model."""
+
+    content: str | tuple[ResultBlock, ...]
+    is_error: bool = False
+
+
+class Tool(Protocol):
+    """One tool. `check` is pure and cheap; `run` gets what `check` returned."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def policy(self) -> ToolPolicy: ...
+
+    def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """The arguments as the tool takes them. Raises any exception whose text tells the model what is wrong."""
+        ...
+
+    def run(self, arguments: Mapping[str, object]) -> Awaitable[ToolOutput]:
+        """Run with checked arguments. An exception becomes a tool error that the model reads."""
+        ...
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Tools that belong together. Asked before each model call, so that a set may change during a run."""
+
+    def tools(self) -> Sequence[Tool]: ...

@@ -1,0 +1,1 @@
+"""Pure two-way translation between the wires and `treadle.conversation`. No I/O here."""
