@@ -1,18 +1,40 @@
 """Blocks and messages: what a conversation is made of, on every wire.
 
-A block keeps what Treadle understands in fields, and whatever else came with it in `extra`, verbatim, so that a
-message goes back to its provider with nothing lost. A block that Treadle does not understand is `Opaque`.
+A block keeps what Treadle understands in fields, and whatever else came with it in `extra`, verbatim, so that
+a message goes back to its provider with nothing lost. What Treadle does not understand is an `Opaque` block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Wire: TypeAlias = Literal["chat_completions", "anthropic_messages"]
 Role: TypeAlias = Literal["system", "user", "assistant"]
 
-EMPTY: Mapping[str, object] = MappingProxyType({})
+
+class _Nothing(Mapping[str, object]):
+    """An empty mapping that is a legal default of a dataclass: it is hashable, because it never changes."""
+
+    def __getitem__(self, key: str) -> object:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+    def __reduce__(self) -> str:
+        return "EMPTY"  # stays the one object when it is copied or pickled
+
+
+EMPTY: Mapping[str, object] = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class ModelRequest:
     """How much to reason: none, minimal, low, medium, high, xhigh or max."""
     output: OutputSchema | None = None
     wire: Wire | None = None
-    """The wire that the request came from, or None for parameters that the caller wrote for this very model."""
+    """The wire that the request came from, or None for parameters written for this very model."""
     extra: Mapping[str, object] = EMPTY
     """Parameters without a field above, by their name on `wire`."""
 

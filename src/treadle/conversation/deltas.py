@@ -1,0 +1,225 @@
+"""A reply as it arrives: small deltas, and the fold that makes the whole reply of them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+from treadle.conversation.blocks import (
+    EMPTY,
+    Block,
+    Message,
+    Opaque,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    Wire,
+)
+from treadle.conversation.request import Reply, StopReason
+from treadle.conversation.usage import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first delta of every reply."""
+
+    id: str
+    model: str
+    extra: Mapping[str, object] = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStarted:
+    index: int
+    """Position in the reply's blocks."""
+    block: Block
+    """As far as it is known; a block that never gets a delta is whole from the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextAdded:
+    """More of a text, a thinking or a refusal block."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureAdded:
+    index: int
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsAdded:
+    """More of the JSON text of a call's arguments, or of a provider tool's input."""
+
+    index: int
+    json: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockExtra:
+    """Fields of a block beyond those that Treadle reads; lists are appended to, the rest replaced."""
+
+    index: int
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStopped:
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageExtra:
+    """Fields of the message beyond those that Treadle reads, as one piece of the stream had them."""
+
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last delta of every reply."""
+
+    stop_reason: StopReason
+    usage: Usage = NO_USAGE
+    container: Mapping[str, object] | None = None
+    extra: Mapping[str, object] = EMPTY
+    """Fields of the response, as in `Reply.extra`."""
+
+
+Delta: TypeAlias = (
+    Started
+    | BlockStarted
+    | TextAdded
+    | SignatureAdded
+    | ArgumentsAdded
+    | BlockExtra
+    | BlockStopped
+    | MessageExtra
+    | Ended
+)
+
+
+@dataclass(slots=True)
+class Fold:
+    """Makes one `Reply` of the deltas of one stream."""
+
+    wire: Wire
+    _started: Started = field(default=Started("", ""), init=False)
+    _ended: Ended | None = field(default=None, init=False)
+    _blocks: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
+    _text: dict[int, list[str]] = field(default_factory=dict[int, list[str]], init=False)
+    _extra: dict[str, object] = field(default_factory=dict[str, object], init=False)
+
+    def feed(self, delta: Delta) -> None:
+        match delta:
+            case Started():
+                self._started = delta
+            case BlockStarted(index, block):
+                self._blocks[index] = block
+            case TextAdded(index, text) | ArgumentsAdded(index, text):
+                self._text.setdefault(index, []).append(text)
+            case SignatureAdded(index, signature):
+                self._blocks[index] = _signed(self._blocks[index], signature)
+            case BlockExtra(index, fields):
+                self._blocks[index] = _with_extra(self._blocks[index], fields)
+            case MessageExtra(fields):
+                self._extra = merged(self._extra, fields)
+            case Ended():
+                self._ended = delta
+            case _:  # a stopped block is whole already
+                pass
+
+    @property
+    def complete(self) -> bool:
+        return self._ended is not None
+
+    def reply(self) -> Reply:
+        """The reply so far; whole once `complete`."""
+        ended = self._ended or Ended("stop")
+        blocks = tuple(
+            _with_text(self._blocks[index], "".join(self._text.get(index, ())))
+            for index in sorted(self._blocks)
+        )
+        return Reply(
+            Message("assistant", blocks, self.wire, self._extra or EMPTY),
+            ended.stop_reason,
+            ended.usage,
+            self._started.id,
+            self._started.model,
+            container=ended.container,
+            extra={**self._started.extra, **ended.extra} or EMPTY,
+        )
+
+
+def _with_text(block: Block, added: str) -> Block:
+    match block:
+        case Text() | Thinking() | Refusal() if added:
+            return replace(block, text=block.text + added)
+        case ToolCall() if added:
+            return replace(block, arguments=block.arguments + added)
+        case Opaque(raw=raw) if added:
+            try:
+                return replace(block, raw={**raw, "input": json.loads(added)})
+            except ValueError:
+                return replace(block, raw={**raw, "input": {"INVALID_JSON": added}})
+        case _:
+            return block
+
+
+def _signed(block: Block, signature: str) -> Block:
+    if not isinstance(block, Thinking):
+        return block
+    return replace(block, signature=(block.signature or "") + signature)
+
+
+def _with_extra(block: Block, fields: Mapping[str, object]) -> Block:
+    if isinstance(block, Opaque):
+        return replace(block, raw={**block.raw, **fields})
+    extra = dict(block.extra)
+    for name, value in fields.items():
+        old = extra.get(name)
+        if isinstance(old, list) and isinstance(value, list):
+            extra[name] = [*cast("list[object]", old), *cast("list[object]", value)]
+        else:
+            extra[name] = value
+    return replace(block, extra=extra)
+
+
+def merged(old: Any, new: Any) -> Any:
+    """A field that comes in pieces, put together: text and lists grow, objects merge, the rest is replaced.
+
+    `thinking` objects without a signature yet go on growing, which is how gateways stream `thinking_blocks`.
+    """
+    match old, new:
+        case str(), str():
+            return old + new
+        case list(), list():
+            joined: list[Any] = list(cast("list[Any]", old))
+            for item in cast("list[Any]", new):
+                if joined and _continues(joined[-1], item):
+                    joined[-1] = {**joined[-1], **item, "thinking": joined[-1]["thinking"] + item["thinking"]}
+                else:
+                    joined.append(item)
+            return joined
+        case dict(), dict():
+            both = cast("dict[str, Any]", old)
+            more = cast("dict[str, Any]", new)
+            return {**both, **{name: merged(both.get(name), value) for name, value in more.items()}}
+        case _, None:
+            return old
+        case _:
+            return new
+
+
+def _continues(last: Any, item: Any) -> bool:
+    return (
+        isinstance(last, dict)
+        and isinstance(item, dict)
+        and isinstance(cast("dict[str, Any]", last).get("thinking"), str)
+        and isinstance(cast("dict[str, Any]", item).get("thinking"), str)
+        and not cast("dict[str, Any]", last).get("signature")
+    )

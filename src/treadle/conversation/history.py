@@ -1,0 +1,115 @@
+"""A conversation that is valid at any moment: each call has one result before anything else is asked."""
+
+import copy
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from treadle.conversation.blocks import Block, Message, Text, ToolCall, ToolResult
+
+INTERRUPTED = "interrupted; outcome unknown"
+
+
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex}"
+
+
+class History:
+    """Messages, oldest first, and the calls of the last reply that have no result yet."""
+
+    def __init__(self, messages: Iterable[Message] = (), *, new_id: Callable[[], str] = _new_id) -> None:
+        self._messages = list(messages)
+        self._new_id = new_id
+        self._answers: dict[str, ToolResult] = {}
+        self._open: tuple[ToolCall, ...] = ()
+        self._ids = {call.id for message in self._messages for call in message.calls}
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What may be sent to a model. While calls are open there is nothing that may be sent."""
+        assert not self._open, "a call has no result yet: answer or settle it before the next request"
+        return tuple(self._messages)
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """Calls of the last reply without a result, in the order of the reply."""
+        return tuple(call for call in self._open if call.id not in self._answers)
+
+    def ask(self, message: Message) -> None:
+        """Add what the user says.
+
+        A prompt that follows an unanswered one joins it: several wires want the roles to alternate.
+        """
+        assert not self._open, "a call has no result yet: answer or settle it before the next prompt"
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last.role == "user":
+            self._messages[-1] = Message("user", last.blocks + message.blocks)
+        else:
+            self._messages.append(message)
+
+    def add_reply(self, message: Message) -> Message:
+        """Add what the model said; its calls are then open.
+
+        A call whose id is missing or was used before (small servers do both) gets a new one.
+        A reply without any block is not kept: no wire takes it back.
+        """
+        message = self._with_unique_ids(message)
+        if message.blocks or message.extra:
+            self._messages.append(message)
+        self._open = message.calls
+        return message
+
+    def answer(self, result: ToolResult) -> None:
+        """Give an open call its one result. Results are kept in the order of the calls."""
+        assert any(call.id == result.call_id for call in self.open_calls), f"no open call {result.call_id!r}"
+        self._answers[result.call_id] = result
+        if not self.open_calls:
+            results = tuple(self._answers[call.id] for call in self._open)
+            self._messages.append(Message("user", results))
+            self._open, self._answers = (), {}
+
+    def settle(self, text: str = INTERRUPTED) -> tuple[ToolResult, ...]:
+        """Give each call that is still open an error result that says `text`, and return those results."""
+        results = tuple(ToolResult(call.id, text, is_error=True) for call in self.open_calls)
+        for result in results:
+            self.answer(result)
+        return results
+
+    def _with_unique_ids(self, message: Message) -> Message:
+        if not message.calls:
+            return message
+        blocks: list[Block] = []
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                if not block.id or block.id in self._ids:
+                    block = replace(block, id=self._new_id())
+                self._ids.add(block.id)
+            blocks.append(block)
+        return replace(message, blocks=tuple(blocks))
+
+
+def to_chat(messages: Sequence[Message]) -> list[dict[str, object]]:
+    """`messages` in the plain Chat Completions form that people read: content, calls and results as text."""
+    chat: list[dict[str, object]] = []
+    for message in messages:
+        chat.extend(map(_tool, message.results))
+        if message.role == "assistant":
+            chat.append(_assistant(message))
+        elif any(not isinstance(block, ToolResult) for block in message.blocks):
+            texts = [block.text for block in message.blocks if isinstance(block, Text)]
+            chat.append({"role": message.role, "content": "\n\n".join(texts)})
+    return copy.deepcopy(chat)
+
+
+def _tool(result: ToolResult) -> dict[str, object]:
+    return {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+
+
+def _assistant(message: Message) -> dict[str, object]:
+    plain: dict[str, object] = {"role": "assistant", "content": message.text or None}
+    if message.calls:
+        plain["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return plain

@@ -1,0 +1,122 @@
+"""Responses of Anthropic Messages: to `Reply`, and back."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from treadle.conversation.blocks import EMPTY, Message, Refusal, Text, Thinking
+from treadle.conversation.request import Reply, StopReason
+from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.errors import BadResponse
+from treadle.wire.anthropic_messages.messages import WIRE, read_content, write_block
+
+STOP_REASONS: Mapping[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "model_context_window_exceeded": "context_window",
+}
+_WRITTEN: Mapping[StopReason, str] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "pause": "pause_turn",
+    "context_window": "model_context_window_exceeded",
+}
+_KNOWN = frozenset({"id", "type", "role", "model", "content", "usage", "container", "stop_reason"})
+
+
+def read_response(raw: Mapping[str, Any]) -> Reply:
+    """A response body, read.
+
+    Raises:
+        BadResponse: it is not a message.
+    """
+    if raw.get("type") != "message" or not isinstance(raw.get("content"), list):
+        raise BadResponse(f"the provider sent no message: {str(dict(raw))[:300]}")
+    message = Message("assistant", read_content(raw["content"]), WIRE)
+    extra = response_extra(raw)
+    return Reply(
+        message,
+        STOP_REASONS.get(str(raw.get("stop_reason")), "stop"),
+        read_usage(raw.get("usage")),
+        str(raw.get("id") or ""),
+        str(raw.get("model") or ""),
+        container=raw.get("container"),
+        extra=extra or EMPTY,
+    )
+
+
+def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:
+    """Fields of a response that `Reply` has no field for; the usage stays verbatim beside the counted one."""
+    extra: dict[str, object] = {k: v for k, v in raw.items() if k not in _KNOWN and v is not None}
+    if raw.get("usage"):
+        extra["usage"] = raw["usage"]
+    return extra
+
+
+def read_usage(raw: Any) -> Usage:
+    if not isinstance(raw, Mapping):
+        return NO_USAGE
+    usage = cast("Mapping[str, Any]", raw)
+    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    details: Mapping[str, Any] = usage.get("output_tokens_details") or {}
+    return Usage(
+        input_tokens=(usage.get("input_tokens") or 0) + read + written,
+        output_tokens=usage.get("output_tokens") or 0,
+        calls=1,
+        cached_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=details.get("thinking_tokens") or 0,
+    )
+
+
+def write_usage(reply_usage: Usage, raw: object = None) -> dict[str, object]:
+    """The usage of a response: `raw`, as this wire's provider sent it, or made of the counts."""
+    if isinstance(raw, Mapping):
+        return dict(cast("Mapping[str, object]", raw))
+    fresh = reply_usage.input_tokens - reply_usage.cached_tokens - reply_usage.cache_write_tokens
+    return {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": reply_usage.cache_write_tokens,
+        "cache_read_input_tokens": reply_usage.cached_tokens,
+        "output_tokens": reply_usage.output_tokens,
+    }
+
+
+def write_response(reply: Reply) -> dict[str, object]:
+    """The body of a whole response."""
+    extra = dict(reply.extra) if reply.message.wire == WIRE else {}
+    usage = write_usage(reply.usage, extra.pop("usage", None))
+    container = {} if reply.container is None else {"container": reply.container}
+    return {
+        "id": reply.id,
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": write_blocks(reply.message),
+        **container,
+        "stop_reason": stop_reason(reply.stop_reason),
+        "stop_sequence": None,
+        "usage": usage,
+        **extra,
+    }
+
+
+def write_blocks(message: Message) -> list[Mapping[str, object]]:
+    """Every block of a response. Thinking of another wire gets an empty signature: nobody can check it."""
+    blocks: list[Mapping[str, object]] = []
+    for block in message.blocks:
+        if isinstance(block, Thinking) and block.signature is None and message.wire != WIRE:
+            blocks.append({**write_block(block, own=False), "signature": ""})
+        elif not (isinstance(block, Text | Refusal) and not block.text):
+            blocks.append(write_block(block, own=message.wire in (WIRE, None)))
+    return blocks
+
+
+def stop_reason(reason: StopReason) -> str:
+    return _WRITTEN[reason]

@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions: `POST /v1/chat/completions`."""

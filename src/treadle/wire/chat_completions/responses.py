@@ -1,0 +1,132 @@
+"""Responses of Chat Completions: to `Reply`, and back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from treadle.conversation.blocks import EMPTY, Message, Opaque, Refusal
+from treadle.conversation.request import Reply, StopReason
+from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.errors import BadResponse
+from treadle.wire.chat_completions.messages import (
+    WIRE,
+    Dialect,
+    read_assistant,
+    write_message,
+)
+
+FINISH_REASONS: Mapping[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+_WRITTEN: Mapping[StopReason, str] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    "pause": "stop",
+    "context_window": "length",
+}
+
+
+def read_response(raw: Mapping[str, Any]) -> Reply:
+    """A response body, read.
+
+    Raises:
+        BadResponse: there is no choice with a message in it.
+    """
+    match raw:
+        case {"choices": [{"message": {"role": _} as item, **rest}, *_]}:
+            message = read_assistant(cast("dict[str, Any]", item))
+            choice = cast("dict[str, Any]", rest)
+        case _:
+            raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:300]}")
+    known = {"id", "model", "choices", "usage", "object"}
+    extra = {name: value for name, value in raw.items() if name not in known}
+    return Reply(
+        message,
+        stop_reason(choice.get("finish_reason"), message),
+        read_usage(raw.get("usage")),
+        str(raw.get("id") or ""),
+        str(raw.get("model") or ""),
+        container=raw.get("container"),
+        extra=extra or EMPTY,
+    )
+
+
+def stop_reason(raw: object, message: Message) -> StopReason:
+    """Why the model stopped. A reply with calls is one, whatever the server says: several say `stop`."""
+    if message.calls and raw not in ("length", "content_filter"):
+        return "tool_calls"
+    if any(isinstance(block, Refusal) for block in message.blocks):
+        return "refusal"
+    return FINISH_REASONS.get(str(raw), "stop")
+
+
+def read_usage(raw: Any) -> Usage:
+    if not isinstance(raw, Mapping):
+        return NO_USAGE
+    usage = cast("Mapping[str, Any]", raw)
+    prompt: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
+    completion: Mapping[str, Any] = usage.get("completion_tokens_details") or {}
+    return Usage(
+        input_tokens=usage.get("prompt_tokens") or 0,
+        output_tokens=usage.get("completion_tokens") or 0,
+        calls=1,
+        cached_tokens=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
+        cache_write_tokens=prompt.get("cache_creation_tokens") or 0,
+        reasoning_tokens=completion.get("reasoning_tokens") or 0,
+        audio_tokens=(prompt.get("audio_tokens") or 0) + (completion.get("audio_tokens") or 0),
+    )
+
+
+def write_usage(usage: Usage) -> dict[str, object]:
+    written: dict[str, object] = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    prompt: dict[str, object] = {"cached_tokens": usage.cached_tokens} if usage.cached_tokens else {}
+    if usage.cache_write_tokens:
+        prompt["cache_creation_tokens"] = usage.cache_write_tokens
+    if prompt:
+        written["prompt_tokens_details"] = prompt
+    if usage.reasoning_tokens:
+        written["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return written
+
+
+def write_response(reply: Reply, *, created: int) -> dict[str, object]:
+    """The body of a whole response; `created` in Unix seconds."""
+    message = write_reply_message(reply.message)
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
+    same_wire = reply.extra if reply.message.wire == WIRE else EMPTY
+    container = {} if reply.container is None else {"container": reply.container}
+    return {
+        "id": reply.id,
+        "object": "chat.completion",
+        "created": created,
+        "model": reply.model,
+        "choices": [choice],
+        "usage": write_usage(reply.usage),
+        **container,
+        **same_wire,
+    }
+
+
+def finish_reason(reply: Reply) -> str:
+    return _WRITTEN[reply.stop_reason]
+
+
+def write_reply_message(message: Message) -> dict[str, object]:
+    """The message of a response. Thinking of another wire travels as gateways carry it."""
+    # what ran at a provider of another wire has no form here
+    blocks = tuple(b for b in message.blocks if not (isinstance(b, Opaque) and b.wire != WIRE))
+    written = next(iter(write_message(replace(message, blocks=blocks), Dialect(extended=True))))
+    if message.wire == WIRE:
+        written |= message.extra
+    return {"refusal": None, **written}

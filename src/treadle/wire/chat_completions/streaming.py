@@ -1,0 +1,224 @@
+"""Streams of Chat Completions: chunks to deltas, and back."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+from treadle.conversation.blocks import (
+    EMPTY,
+    Block,
+    Message,
+    Opaque,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+)
+from treadle.conversation.deltas import (
+    ArgumentsAdded,
+    BlockExtra,
+    BlockStarted,
+    BlockStopped,
+    Delta,
+    Ended,
+    MessageExtra,
+    SignatureAdded,
+    Started,
+    TextAdded,
+)
+from treadle.conversation.request import Reply
+from treadle.errors import BadResponse
+from treadle.wire.chat_completions.messages import REASONING, read_call, reasoning_text
+from treadle.wire.chat_completions.responses import finish_reason, read_usage, stop_reason, write_usage
+
+_TextKind = Literal["thinking", "text", "refusal"]
+_NEW: Mapping[_TextKind, Block] = {"thinking": Thinking(""), "text": Text(""), "refusal": Refusal("")}
+_CHUNK = frozenset({"id", "model", "object", "created", "choices", "usage"})
+_DELTA = frozenset({"role", "content", "refusal", "tool_calls"})
+
+
+@dataclass(slots=True)
+class Reader:
+    """Chunks of one stream to deltas."""
+
+    _started: bool = field(default=False, init=False)
+    _next: int = field(default=0, init=False)
+    _open: int | None = field(default=None, init=False)
+    """Index of the block that now gets deltas."""
+    _kind: str = field(default="", init=False)
+    _calls: dict[object, int] = field(default_factory=dict[object, int], init=False)
+    """Position of a call in the wire's `tool_calls` -> index of its block."""
+    _seen: list[Block] = field(default_factory=list[Block], init=False)
+    _finish: object = field(default=None, init=False)
+    _usage: Any = field(default=None, init=False)
+    _extra: dict[str, object] = field(default_factory=dict[str, object], init=False)
+
+    def feed(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+        if not self._started:
+            self._started = True
+            yield Started(str(chunk.get("id") or ""), str(chunk.get("model") or ""))
+        if usage := chunk.get("usage"):
+            self._usage = usage
+        self._extra |= {name: value for name, value in chunk.items() if name not in _CHUNK}
+        for choice in cast("list[dict[str, Any]]", chunk.get("choices") or [])[:1]:
+            yield from self._delta(choice.get("delta") or {})
+            if choice.get("finish_reason"):
+                self._finish = choice["finish_reason"]
+
+    def end(self) -> Iterator[Delta]:
+        """The deltas that end the reply, once the stream has ended.
+
+        Raises:
+            BadResponse: the stream ended before the provider said why the model stopped.
+        """
+        if self._finish is None:
+            raise BadResponse("the provider's stream ended in the middle of the reply")
+        yield from self._stop()
+        container = cast("Mapping[str, object] | None", self._extra.pop("container", None))
+        message = Message("assistant", tuple(self._seen))
+        yield Ended(
+            stop_reason(self._finish, message), read_usage(self._usage), container, self._extra or EMPTY
+        )
+
+    def _delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
+        if isinstance(reasoning := reasoning_text(delta), str) and reasoning:
+            yield from self._text("thinking", reasoning)
+        for block in delta.get("thinking_blocks") or ():
+            yield from self._thinking_block(block)
+        if isinstance(content := delta.get("content"), str) and content:
+            yield from self._text("text", content)
+        if isinstance(refusal := delta.get("refusal"), str) and refusal:
+            yield from self._text("refusal", refusal)
+        for call in delta.get("tool_calls") or ():
+            yield from self._call(call)
+        if extra := {k: v for k, v in delta.items() if k not in _DELTA and v is not None}:
+            yield MessageExtra(extra)
+
+    def _text(self, kind: _TextKind, text: str) -> Iterator[Delta]:
+        if self._kind != kind:
+            yield from self._start(_NEW[kind], kind)
+        assert self._open is not None
+        yield TextAdded(self._open, text)
+
+    def _thinking_block(self, block: Mapping[str, Any]) -> Iterator[Delta]:
+        # its text came as reasoning too; only what the text does not say is taken from here
+        if block.get("type") == "redacted_thinking":
+            yield from self._start(RedactedThinking(str(block.get("data", ""))), "redacted")
+        elif block.get("signature"):
+            if self._kind != "thinking":
+                yield from self._start(Thinking(""), "thinking")
+            assert self._open is not None
+            yield SignatureAdded(self._open, str(block["signature"]))
+
+    def _call(self, raw: Mapping[str, Any]) -> Iterator[Delta]:
+        call = read_call(raw)
+        key: object = raw.get("index")
+        if key is None:  # a server without positions sends each call with its id
+            key = call.id or next(reversed(self._calls), 0)
+        if key not in self._calls:
+            yield from self._start(replace(call, arguments=""), "call")
+            self._calls[key] = self._next - 1
+        elif call.extra:
+            yield BlockExtra(self._calls[key], call.extra)
+        if call.arguments:
+            yield ArgumentsAdded(self._calls[key], call.arguments)
+
+    def _start(self, block: Block, kind: str) -> Iterator[Delta]:
+        yield from self._stop()
+        self._open, self._kind = self._next, kind
+        self._next += 1
+        self._seen.append(block)
+        yield BlockStarted(self._open, block)
+
+    def _stop(self) -> Iterator[Delta]:
+        if self._open is not None:
+            yield BlockStopped(self._open)
+        self._open, self._kind = None, ""
+
+
+@dataclass(slots=True)
+class Writer:
+    """Deltas of one reply to chunks.
+
+    Args:
+        created: Unix seconds.
+        include_usage: whether the client asked for a last chunk with the usage.
+    """
+
+    created: int
+    include_usage: bool = False
+    _head: dict[str, object] = field(default_factory=dict[str, object], init=False)
+    _kinds: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
+    _calls: dict[int, int] = field(default_factory=dict[int, int], init=False)
+
+    def feed(self, delta: Delta) -> Iterator[dict[str, object]]:
+        match delta:
+            case Started(id, model):
+                self._head = {"id": id, "model": model}
+                yield self._chunk({"role": "assistant", "content": ""})
+            case BlockStarted(index, block):
+                yield from self._block(index, block)
+            case TextAdded(index, text):
+                yield self._chunk(_text_delta(self._kinds[index], text))
+            case SignatureAdded(_, signature):
+                signed = {"type": "thinking", "thinking": "", "signature": signature}
+                yield self._chunk({"thinking_blocks": [signed]})
+            case ArgumentsAdded(index, json) if index in self._calls:
+                call = {"index": self._calls[index], "function": {"arguments": json}}
+                yield self._chunk({"tool_calls": [call]})
+            case BlockExtra(index, fields) if index in self._calls:
+                yield self._chunk({"tool_calls": [{"index": self._calls[index], **fields}]})
+            case MessageExtra(fields):
+                if rest := {name: value for name, value in fields.items() if name not in REASONING}:
+                    yield self._chunk(rest)
+            case Ended():
+                yield from self._end(delta)
+            case (
+                _
+            ):  # the ends of blocks, and input of tools that the provider runs, have no form on this wire
+                pass
+
+    def _block(self, index: int, block: Block) -> Iterator[dict[str, object]]:
+        self._kinds[index] = block
+        match block:
+            case ToolCall(id, name, arguments, caller, extra):
+                self._calls[index] = len(self._calls)
+                called = {} if caller is None else {"caller": caller}
+                function = {"name": name, "arguments": arguments}
+                call = {"index": self._calls[index], "id": id, "type": "function", "function": function}
+                yield self._chunk({"tool_calls": [{**call, **called, **extra}]})
+            case RedactedThinking(data):
+                yield self._chunk({"thinking_blocks": [{"type": "redacted_thinking", "data": data}]})
+            case Text(text) | Thinking(text) | Refusal(text) if text:
+                yield self._chunk(_text_delta(block, text))
+            case _:
+                pass
+
+    def _end(self, ended: Ended) -> Iterator[dict[str, object]]:
+        container = {} if ended.container is None else {"container": ended.container}
+        reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
+        yield {**self._chunk({}, reason), **container}
+        if self.include_usage:
+            yield {**self._chunk({}), "choices": [], "usage": write_usage(ended.usage)}
+
+    def _chunk(self, delta: Mapping[str, object], finish: str | None = None) -> dict[str, object]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return {
+            **self._head,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "choices": [choice],
+        }
+
+
+def _text_delta(block: Block, text: str) -> dict[str, object]:
+    match block:
+        case Thinking():
+            return {"reasoning_content": text}
+        case Refusal():
+            return {"refusal": text}
+        case Opaque():
+            return {}
+        case _:
+            return {"content": text}

@@ -1,0 +1,79 @@
+"""JSON as the wires write it, and the media that travels in it."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, cast
+
+from treadle.conversation.blocks import Message
+from treadle.errors import InvalidArgument
+
+Encode: TypeAlias = Callable[[Message], Iterable[Mapping[str, object]]]
+"""Gives the wire forms of one message."""
+
+
+def dumps(value: object) -> str:
+    """Compact JSON. Escaped to ASCII: a lone surrogate in a text must not break the encoding of a request."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """A call's arguments as an object, which every wire wants back; what is no object is wrapped in one."""
+    if not arguments.strip():
+        return {}
+    try:
+        parsed: object = json.loads(arguments)
+    except ValueError:
+        return {"INVALID_JSON": arguments}
+    if isinstance(parsed, dict):
+        return cast("dict[str, Any]", parsed)
+    return {"INVALID_JSON": arguments}
+
+
+def arguments_text(arguments: str) -> str:
+    """A call's arguments as JSON text of an object: as the model wrote them where that is possible.
+
+    Several servers parse it when they render the conversation, and fail on what a model got wrong.
+    """
+    parsed = arguments_object(arguments)
+    if not arguments.strip() or "INVALID_JSON" in parsed:
+        return dumps(parsed)
+    return arguments
+
+
+def body(head: Mapping[str, object], messages: Iterable[str]) -> bytes:
+    """A request body of `head` and `messages`, of which each is JSON text already."""
+    return f'{dumps(head)[:-1]},"messages":[{",".join(messages)}]}}'.encode("ascii")
+
+
+def remembered(message: Message, key: object, encode: Encode) -> str:
+    """`message` as JSON text, computed once a `key`: a long conversation is sent again at each call."""
+    text = message.encoded.get(key)
+    if not isinstance(text, str):
+        text = ",".join(map(dumps, encode(message)))
+        message.encoded[key] = text
+    return text
+
+
+def data_url(media_type: str, data: str) -> str:
+    return f"data:{media_type};base64,{data}"
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 data of a `data:` URL, or None for any other URL.
+
+    Raises:
+        InvalidArgument: a `data:` URL that is not base64.
+    """
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url[5:].partition(",")
+    media_type, _, encoding = head.rpartition(";")
+    try:
+        if not comma or encoding != "base64" or not media_type:
+            raise ValueError("no base64 data URL")
+        base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise InvalidArgument(f"not a base64 data URL: {url[:60]!r}; write data:TYPE;base64,DATA") from error
+    return media_type, data
