@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from treadle.testing.strict_shapes import (
-    Anything,
     Array,
     Boolean,
     Dictionary,
     Either,
     Fault,
-    Missing,
     Misshapen,
+    Missing,
     NoMatch,
     NoSuchTag,
     NotOneOf,
-    Nullable,
     Number,
     OutOfRange,
     Path,
@@ -79,13 +77,10 @@ def messages_misshapen(error: Misshapen) -> Refused:
 def _chat_where(path: Path) -> str:
     where = ""
     for step in path:
-        match step:
-            case Tag():
-                pass
-            case str():
-                where += f".{step}" if where else step
-            case int():
-                where += f"[{step}]"
+        if isinstance(step, int):
+            where += f"[{step}]"
+        elif not isinstance(step, Tag):
+            where += f".{step}" if where else step
     return where
 
 
@@ -125,23 +120,24 @@ def _chat_list(allowed: tuple[str, ...]) -> str:
 
 def _chat_range(where: str, fault: OutOfRange) -> tuple[str, str]:
     kind = "integer" if fault.integer else "decimal"
-    side, sign, code = (
-        ("above maximum", "<=", "above_max") if fault.above else ("below minimum", ">=", "below_min")
+    side, sign = ("above maximum", "<=") if fault.above else ("below minimum", ">=")
+    message = (
+        f"Invalid '{where}': {kind} {side} value. "
+        f"Expected a value {sign} {fault.limit}, but got {fault.got} instead."
     )
-    expects = f"Expected a value {sign} {fault.limit:g}, but got {fault.got:g} instead."
-    return f"Invalid '{where}': {kind} {side} value. {expects}", f"{kind}_{code}_value"
+    return message, f"{kind}_above_max_value" if fault.above else f"{kind}_below_min_value"
 
 
 def _chat_length(where: str, fault: WrongLength) -> tuple[str, str]:
     a = _article(fault.of)
+    bound = f"{'maximum' if fault.above else 'minimum'} length {fault.limit}"
     if not fault.above and fault.length == 0:
-        expects = f"Expected {a} with minimum length {fault.limit}, but got an empty {fault.of} instead."
-        return f"Invalid '{where}': empty {fault.of}. {expects}", f"empty_{fault.of}"
-    side, bound, code = ("long", "maximum", "above_max") if fault.above else ("short", "minimum", "below_min")
-    expects = (
-        f"Expected {a} with {bound} length {fault.limit}, but got {a} with length {fault.length} instead."
-    )
-    return f"Invalid '{where}': {fault.of} too {side}. {expects}", f"{fault.of}_{code}_length"
+        fits, got, code = f"empty {fault.of}", f"an empty {fault.of}", f"empty_{fault.of}"
+    else:
+        fits = f"{fault.of} too {'long' if fault.above else 'short'}"
+        got = f"{a} with length {fault.length}"
+        code = f"{fault.of}_above_max_length" if fault.above else f"{fault.of}_below_min_length"
+    return f"Invalid '{where}': {fits}. Expected {a} with {bound}, but got {got} instead.", code
 
 
 def _article(noun: str) -> str:
@@ -156,16 +152,12 @@ def _chat_expected(shape: Shape) -> str:
 
 def _chat_noun(shape: Shape) -> str:
     match shape:
-        case Nullable(inner):
-            return _chat_noun(inner)
         case Array(items):
             return f"array of {_chat_noun(items)}s"
         case String() | Word():
             return "string"
-        case Number(integer=True):
-            return "integer"
         case Number():
-            return "decimal"
+            return "integer" if shape.integer else "decimal"
         case Boolean():
             return "boolean"
         case _:
@@ -173,10 +165,15 @@ def _chat_noun(shape: Shape) -> str:
 
 
 def _chat_got(value: object) -> str:
-    if value is None:
-        return "null"
-    kinds = {bool: "boolean", int: "integer", float: "decimal", str: "string", list: "array"}
-    return _article(kinds.get(type(value), "object"))
+    kinds: dict[type, str] = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a decimal",
+        str: "a string",
+        list: "an array",
+        dict: "an object",
+    }
+    return kinds.get(type(value), "null")
 
 
 def _messages_words(fault: Fault) -> str:
@@ -202,15 +199,14 @@ def _messages_limits(fault: NotOneOf | OutOfRange | WrongLength | NoMatch) -> st
             quoted = [f"'{word}'" for word in allowed]
             return f"Input should be {' or '.join(filter(None, (', '.join(quoted[:-1]), quoted[-1])))}"
         case OutOfRange(limit, above):
-            return f"Input should be {'less' if above else 'greater'} than or equal to {limit:g}"
+            return f"Input should be {'less' if above else 'greater'} than or equal to {limit}"
         case WrongLength(of, limit, above, length):
             bound = f"at {'most' if above else 'least'} {limit}"
+            s = "" if limit == 1 else "s"
             if of == "string":
-                return f"String should have {bound} character{'' if limit == 1 else 's'}"
+                return f"String should have {bound} character{s}"
             noun = "List" if of == "array" else "Dictionary"
-            return (
-                f"{noun} should have {bound} item{'' if limit == 1 else 's'} after validation, not {length}"
-            )
+            return f"{noun} should have {bound} item{s} after validation, not {length}"
         case NoMatch(pattern):
             return f"String should match pattern '{pattern}'"
         case _:
@@ -221,19 +217,15 @@ def _messages_expected(shape: Shape) -> str:
     match shape:
         case Either(shapes):
             return _messages_expected(shapes[-1])
-        case Nullable(inner):
-            return _messages_expected(inner)
         case Array():
             return "a valid list"
         case String() | Word():
             return "a valid string"
-        case Number(integer=True):
-            return "a valid integer"
         case Number():
-            return "a valid number"
+            return "a valid integer" if shape.integer else "a valid number"
         case Boolean():
             return "a valid boolean"
-        case Dictionary() | Anything():
+        case Dictionary():
             return "a valid dictionary"
         case _:
             return "an object"

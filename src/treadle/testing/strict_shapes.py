@@ -1,6 +1,6 @@
 """A small language for the shapes of JSON that a provider takes; it knows no provider's wording.
 
-A shape either admits a value or raises `Misshapen` with the path and the fault. The tables that are written in this
+A shape either admits a value or raises `Misshapen` with the path and the fault. The tables written in this
 language are plain data, so a test can compare their keys with the providers' own type definitions.
 """
 
@@ -100,7 +100,7 @@ def is_array(value: object) -> TypeGuard[list[object]]:
 
 
 def objects_in(value: object) -> list[dict[str, object]]:
-    """The objects of the array `value`, or none when it is no array: for readers of what was checked before."""
+    """The objects in the array `value`; none when it is no array. For readers of what was checked before."""
     return [item for item in value if is_object(item)] if is_array(value) else []
 
 
@@ -156,7 +156,7 @@ class String:
         if not isinstance(value, str):
             raise Misshapen(path, WrongType(self, value))
         _measure("string", len(value), self.low, self.high, path)
-        if self.pattern is not None and not re.search(self.pattern, value):
+        if self.pattern is not None and not re.fullmatch(self.pattern, value):
             raise Misshapen(path, NoMatch(self.pattern))
 
 
@@ -232,12 +232,13 @@ class Object:
         for key in self.required:
             if key not in value:
                 raise Misshapen((*path, key), Missing())
-        for key, item in value.items():
-            shape = self.required.get(key) or self.optional.get(key)
-            if shape is not None:
-                shape.check(item, (*path, key))
-            elif not self.open:
+        known = {**self.required, **self.optional}
+        for key in value:
+            if key not in known and not self.open:
                 raise Misshapen((*path, key), Unknown())
+        for key, shape in known.items():
+            if key in value:
+                shape.check(value[key], (*path, key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the loop knows of tools: `Tool` and `Toolset`. Functions, containers, skills and MCP servers all are one."""
+"""What the loop knows of tools: `Tool` and `Toolset`. Functions, containers and skills are such."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Tool(Protocol):
     def policy(self) -> ToolPolicy: ...
 
     def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """The arguments as the tool takes them. Raises any exception whose text tells the model what is wrong."""
+        """The arguments as the tool takes them; raises what tells the model what is wrong."""
         ...
 
     def run(self, arguments: Mapping[str, object]) -> Awaitable[ToolOutput]:

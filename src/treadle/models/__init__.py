@@ -1,0 +1,1 @@
+"""Models: clients of the wires, and the table that says which one a name means."""

@@ -1,0 +1,40 @@
+"""A model behind Anthropic Messages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.conversation.blocks import EMPTY
+from treadle.conversation.deltas import Fold
+from treadle.conversation.request import ModelRequest, Reply
+from treadle.models.base import Abilities, OnDelta
+from treadle.models.http import Endpoint, call
+from treadle.models.replies import finished, forward
+from treadle.wire.anthropic_messages.requests import encode_request
+from treadle.wire.anthropic_messages.responses import read_response
+from treadle.wire.anthropic_messages.streaming import Reader
+
+
+@dataclass(frozen=True)
+class AnthropicMessages:
+    """`POST .../messages` at any provider that speaks it."""
+
+    name: str
+    endpoint: Endpoint
+    abilities: Abilities = field(default_factory=Abilities)
+    body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    """Further top-level fields of each request (`extra_body`)."""
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
+        if on_delta is None:
+            answer = await call(self.endpoint, encode_request(request, self.body))
+            return finished(read_response(answer.body), answer.headers)
+        reader, fold = Reader(), Fold("anthropic_messages")
+
+        async def event(data: Mapping[str, Any]) -> None:
+            await forward(reader.feed(data), fold, on_delta)
+
+        body = encode_request(request, {"stream": True, **self.body})
+        answer = await call(self.endpoint, body, event)
+        await forward(reader.end(), fold, on_delta)
+        return finished(fold.reply(), answer.headers)

@@ -1,0 +1,46 @@
+"""A model behind Chat Completions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.conversation.blocks import EMPTY
+from treadle.conversation.deltas import Fold
+from treadle.conversation.request import ModelRequest, Reply
+from treadle.models.base import Abilities, OnDelta
+from treadle.models.http import Endpoint, call
+from treadle.models.replies import finished, forward
+from treadle.wire.chat_completions.messages import Dialect
+from treadle.wire.chat_completions.requests import encode_request
+from treadle.wire.chat_completions.responses import read_response
+from treadle.wire.chat_completions.streaming import Reader
+
+
+@dataclass(frozen=True)
+class ChatCompletions:
+    """`POST .../chat/completions` at any provider that speaks it."""
+
+    name: str
+    endpoint: Endpoint
+    dialect: Dialect = field(default_factory=Dialect)
+    abilities: Abilities = field(default_factory=Abilities)
+    stream_usage: bool = True
+    """Whether the provider knows `stream_options`; the others send the usage unasked, or not at all."""
+    body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    """Further top-level fields of each request (`extra_body`)."""
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
+        if on_delta is None:
+            answer = await call(self.endpoint, encode_request(request, self.dialect, self.body))
+            return finished(read_response(answer.body), answer.headers)
+        streamed = {"stream": True, **self.body}
+        if self.stream_usage:
+            streamed["stream_options"] = {"include_usage": True}
+        reader, fold = Reader(), Fold("chat_completions")
+
+        async def chunk(event: Mapping[str, Any]) -> None:
+            await forward(reader.feed(event), fold, on_delta)
+
+        answer = await call(self.endpoint, encode_request(request, self.dialect, streamed), chunk)
+        await forward(reader.end(), fold, on_delta)
+        return finished(fold.reply(), answer.headers)

@@ -1,0 +1,34 @@
+"""What every client does with a reply: hand its deltas on, and read what the headers say."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from treadle.conversation.deltas import Delta, Fold
+from treadle.conversation.request import Reply
+from treadle.models.base import OnDelta
+
+COST_HEADERS = ("x-litellm-response-cost", "llm_provider-x-litellm-response-cost")
+
+
+async def forward(deltas: Iterable[Delta], fold: Fold, on_delta: OnDelta) -> None:
+    for delta in deltas:
+        fold.feed(delta)
+        await on_delta(delta)
+
+
+def finished(reply: Reply, headers: Mapping[str, str]) -> Reply:
+    """`reply` with the cost that a gateway wrote into the headers, in US dollars."""
+    for name in COST_HEADERS:
+        cost = _number(headers.get(name))
+        if cost is not None:
+            return replace(reply, cost=cost)
+    return reply
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

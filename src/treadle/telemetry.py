@@ -1,0 +1,13 @@
+"""What the package says of its own work: log records without prompts, arguments, results or secrets."""
+
+import logging
+from collections.abc import Mapping
+
+LOGGER = logging.getLogger("treadle")
+
+
+def record(event: str, fields: Mapping[str, object], *, level: int = logging.DEBUG) -> None:
+    """Log `event` with `fields`, which are attributes of the record too (`record.treadle`)."""
+    if LOGGER.isEnabledFor(level):
+        text = " ".join(f"{name}={value!r}" for name, value in fields.items())
+        LOGGER.log(level, "%s %s", event, text, extra={"treadle": dict(fields)})
