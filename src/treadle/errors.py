@@ -111,8 +111,8 @@ class TooManyAbandoned(TreadleError):
 class ModelError(TreadleError):
     """The upstream model said no, or said nonsense.
 
-    The message carries the provider's own words. `status` is the HTTP status, or None when there was no answer;
-    `request_id` is the provider's id of the request, or None.
+    The message carries the provider's own words. `status` is the HTTP status, or None when there was no
+    answer; `request_id` is the provider's id of the request, or None.
     """
 
     def __init__(

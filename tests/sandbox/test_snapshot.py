@@ -127,6 +127,14 @@ async def test_a_folder_that_did_not_change_gives_the_same_snapshot(tmp_path: Pa
     assert snapshots.look() is snapshots.look()
 
 
+async def test_what_was_read_again_and_is_the_same_gives_the_same_snapshot(tmp_path: Path) -> None:
+    write(tmp_path, {"a": b"a", "large": b"l"})
+    os.truncate(tmp_path / "large", FILE_LIMIT_BYTES + 1)
+    snapshots = Snapshots(str(tmp_path), clock_ns=lambda: 0)
+
+    assert snapshots.look() is snapshots.look()
+
+
 async def test_a_file_that_was_touched_is_not_changed(tmp_path: Path) -> None:
     write(tmp_path, {"a": b"a"})
     sandbox = local(tmp_path)
@@ -290,6 +298,21 @@ def test_a_pipe_planted_during_the_look_does_not_hang_it(tmp_path: Path) -> None
         os.mkfifo(tmp_path / "a")
 
     assert Snapshots(str(tmp_path)).look(at_call(2, plant)) == Snapshot({}, unread=frozenset({"a"}))
+
+
+def test_a_file_that_could_not_be_read_is_tried_again(tmp_path: Path) -> None:
+    write(tmp_path, {"a": b"a"})
+    snapshots = Snapshots(str(tmp_path), clock_ns=lambda: 2**62)
+    (tmp_path / "a").rename(tmp_path / "b")
+
+    def hide() -> None:
+        (tmp_path / "b").rename(tmp_path / "hidden")
+        (tmp_path / "b").symlink_to("hidden")
+
+    assert snapshots.look(at_call(2, hide)) == Snapshot({}, unread=frozenset({"b"}))
+    (tmp_path / "b").unlink()
+    (tmp_path / "hidden").rename(tmp_path / "b")
+    assert snapshots.look() == Snapshot({"b": digest(b"a")})
 
 
 def test_a_workspace_that_is_gone_is_empty(tmp_path: Path) -> None:

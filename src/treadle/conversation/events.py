@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.usage import NO_USAGE, Usage
-from treadle.errors import TreadleError
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,8 @@ class Result:
     stop_reason: TurnStop = "done"
     session_id: str = ""
     """32 hexadecimal digits, the same for each turn of a session."""
-    error: TreadleError | None = None
-    """The typed error when `stop_reason` is `runtime_error`, else None."""
+    error: Exception | None = None
+    """What ended the turn as a `runtime_error`: a `TreadleError`, or whatever your own `Model` raised."""
     cost_known: bool = False
     """Whether `cost` covers every model call of the turn."""
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)

@@ -35,6 +35,11 @@ class History:
         """Calls of the last reply without a result, in the order of the reply."""
         return tuple(call for call in self._open if call.id not in self._answers)
 
+    @property
+    def kept(self) -> tuple[Message, ...]:
+        """Everything so far, for people to read; open calls of a running turn have no result in it yet."""
+        return tuple(self._messages)
+
     def ask(self, message: Message) -> None:
         """Add what the user says.
 

@@ -10,7 +10,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
 from treadle.models.replies import finished, forward
-from treadle.wire.anthropic_messages.requests import encode_request
+from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
 from treadle.wire.anthropic_messages.streaming import Reader
 
@@ -24,6 +24,10 @@ class AnthropicMessages:
     abilities: Abilities = field(default_factory=Abilities)
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     """Further top-level fields of each request (`extra_body`)."""
+
+    def check(self, request: ModelRequest) -> None:
+        """Raises `ParameterUnsupported` for what this wire cannot say."""
+        write_head(request)
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:

@@ -11,7 +11,7 @@ from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
 from treadle.models.replies import finished, forward
 from treadle.wire.chat_completions.messages import Dialect
-from treadle.wire.chat_completions.requests import encode_request
+from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
 from treadle.wire.chat_completions.streaming import Reader
 
@@ -28,6 +28,10 @@ class ChatCompletions:
     """Whether the provider knows `stream_options`; the others send the usage unasked, or not at all."""
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     """Further top-level fields of each request (`extra_body`)."""
+
+    def check(self, request: ModelRequest) -> None:
+        """Raises `ParameterUnsupported` for what this wire cannot say."""
+        write_head(request, self.dialect)
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:

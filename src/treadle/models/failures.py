@@ -72,11 +72,7 @@ def failure(
     message, code = provider_message(body)
     if secret:
         message = message.replace(secret, "[key]")
-    kind = _KINDS.get(status) or (ModelUnavailable if status >= 500 else BadRequest)
-    if status in (400, 413, 422) and (_TOO_LONG.search(message) or code == "context_length_exceeded"):
-        kind = ContextWindowExceeded
-    elif status == 400 and code == "model_not_found":
-        kind = ModelNotFound
+    kind = kind_of(status, message, code)
     request_id = headers.get("request-id") or headers.get("x-request-id")
     named = f" (request {request_id})" if request_id else ""
     return kind(
@@ -86,6 +82,16 @@ def failure(
         request_id=request_id,
         retry_after_s=retry_after_s(headers, now_s=now_s),
     )
+
+
+def kind_of(status: int, message: str, code: str) -> type[ModelError]:
+    """The class of error for an HTTP status, the provider's message, and its code."""
+    if status in (400, 413, 422):
+        if _TOO_LONG.search(f"{code} {message}"):
+            return ContextWindowExceeded
+        if code == "model_not_found":
+            return ModelNotFound
+    return _KINDS.get(status) or (ModelUnavailable if status >= 500 else BadRequest)
 
 
 def provider_message(body: bytes) -> tuple[str, str]:

@@ -1,10 +1,11 @@
-"""The providers, a line each: which wire they speak, where, and which variables name their key and address."""
+"""The providers, a line each: their wire, their address, and the variables that hold key and address."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from treadle.conversation.blocks import Wire
+from treadle.models.base import Abilities
 from treadle.wire.chat_completions.messages import Dialect
 
 
@@ -13,33 +14,115 @@ class Provider:
     """One row of the table."""
 
     prefix: str
-    wire: Wire = "chat_completions"
-    base_url: str | None = None
+    base_url: str | None
     """Whole, with its version; None where every user has an own one."""
-    key: tuple[str, ...] = ()
-    """Variables that may hold the key, the first one set wins."""
-    needs_key: bool = True
+    key: tuple[str, ...]
+    """Variables that may hold the key; the first one that is set wins."""
     base: tuple[str, ...] = ()
     """Variables that may hold the address."""
-    dialect: Dialect = Dialect()
+    wire: Wire = "chat_completions"
+    needs_key: bool = True
+    dialect: Dialect = Dialect()  # noqa: RUF009 - a frozen value
     stream_usage: bool = True
     """Whether it knows `stream_options`."""
+    abilities: Abilities = Abilities()  # noqa: RUF009 - a frozen value
 
 
 _OPENAI = Dialect(max_tokens="max_completion_tokens")
 _LITELLM = Dialect(extended=True)
+_NO_SCHEMA = Abilities(output_schema=False)
+_GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
 
-
-def _chat(prefix: str, base_url: str | None, *key: str, **more: object) -> Provider:
-    return Provider(prefix, "chat_completions", base_url, key, **more)  # type: ignore[arg-type]
-
-
-_TABLE = (
+_ROWS = (
+    Provider(
+        "litellm_proxy",
+        None,
+        ("LITELLM_PROXY_API_KEY",),
+        ("LITELLM_PROXY_API_BASE",),
+        dialect=_LITELLM,
+    ),
     Provider(
         "openai",
-        base_url="https://api.openai.com/v1",
-        key=("OPENAI_API_KEY",),
-        base=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        "https://api.openai.com/v1",
+        ("OPENAI_API_KEY",),
+        ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
         dialect=_OPENAI,
     ),
+    Provider(
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        ("ANTHROPIC_API_KEY",),
+        ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
+        wire="anthropic_messages",
+    ),
+    Provider("azure", None, ("AZURE_API_KEY",), ("AZURE_API_BASE",), dialect=_OPENAI),
+    Provider("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
+    Provider("dashscope", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1", ("DASHSCOPE_API_KEY",)),
+    Provider("deepinfra", "https://api.deepinfra.com/v1/openai", ("DEEPINFRA_API_KEY",)),
+    Provider("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), abilities=_NO_SCHEMA),
+    Provider(
+        "fireworks_ai", "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY")
+    ),
+    Provider("gemini", _GEMINI, ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+    Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",)),
+    Provider("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), stream_usage=False),
+    Provider("moonshot", "https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",)),
+    Provider("nebius", "https://api.studio.nebius.ai/v1", ("NEBIUS_API_KEY",)),
+    Provider("nvidia_nim", "https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY",)),
+    Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+    Provider("perplexity", "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY")),
+    Provider("sambanova", "https://api.sambanova.ai/v1", ("SAMBANOVA_API_KEY",)),
+    Provider("together_ai", "https://api.together.xyz/v1", ("TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN")),
+    Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",)),
+    Provider("hosted_vllm", None, ("HOSTED_VLLM_API_KEY",), ("HOSTED_VLLM_API_BASE",), needs_key=False),
+    Provider(
+        "llamafile",
+        "http://127.0.0.1:8080/v1",
+        ("LLAMAFILE_API_KEY",),
+        ("LLAMAFILE_API_BASE",),
+        needs_key=False,
+    ),
+    Provider(
+        "lm_studio",
+        "http://127.0.0.1:1234/v1",
+        ("LM_STUDIO_API_KEY",),
+        ("LM_STUDIO_API_BASE",),
+        needs_key=False,
+    ),
+    Provider(
+        "ollama", "http://127.0.0.1:11434/v1", ("OLLAMA_API_KEY",), ("OLLAMA_API_BASE",), needs_key=False
+    ),
 )
+PROVIDERS: Mapping[str, Provider] = {row.prefix: row for row in _ROWS}
+ALIASES: Mapping[str, str] = {"ollama_chat": "ollama", "vllm": "hosted_vllm", "together": "together_ai"}
+
+# Names that are known well enough to be used without a prefix.
+_BARE = (
+    (re.compile(r"(gpt-|chatgpt-|o[1-9](-|$))"), "openai"),
+    (re.compile(r"claude-"), "anthropic"),
+    (re.compile(r"gemini-"), "gemini"),
+    (re.compile(r"grok-"), "xai"),
+    (re.compile(r"deepseek-"), "deepseek"),
+)
+
+
+def provider_of(model: str) -> tuple[Provider | None, str]:
+    """The provider that `model` names (None if it is not in the table), and the model's name there."""
+    prefix, slash, name = model.partition("/")
+    row = PROVIDERS.get(ALIASES.get(prefix, prefix))
+    if slash and row:
+        return row, name
+    for pattern, known in _BARE:
+        if not slash and pattern.match(model):
+            return PROVIDERS[known], model
+    return None, model
+
+
+_VERSION = re.compile(r"/v\d+(alpha|beta)?\d*(/|$)")
+
+
+def versioned(base_url: str) -> str:
+    """`base_url` with its version: `/v1` is added where the path names no version."""
+    base = base_url.strip().rstrip("/")
+    path = base.partition("://")[2].partition("/")[2]
+    return base if _VERSION.search(f"/{path}") else f"{base}/v1"

@@ -50,7 +50,8 @@ class _Content:
 @dataclass(frozen=True, slots=True)
 class _Look:
     stamps: Mapping[str, Stamp]
-    racy: frozenset[str]
+    doubtful: frozenset[str]
+    """To be read again whatever their stamps: racy, or could not be read."""
     snapshot: Snapshot
 
 
@@ -72,7 +73,7 @@ class Snapshots:
     _last: _Look = field(default=_Look({}, frozenset(), Snapshot({})), init=False)
 
     def look(self, check: Callable[[], None] = _proceed) -> Snapshot:
-        """How the folder looks now. The same object as last time if nothing was read anew.
+        """How the folder looks now. The same object as last time if nothing changed.
 
         A file or folder that vanishes meanwhile counts as absent.
 
@@ -82,7 +83,7 @@ class Snapshots:
         last = self._last  # read once: another thread may look as well, and whoever ends later is the last
         stamps = _walk(self.root, check)
         stale = sorted(
-            path for path, stamp in stamps.items() if path in last.racy or last.stamps.get(path) != stamp
+            path for path, stamp in stamps.items() if path in last.doubtful or last.stamps.get(path) != stamp
         )
         if not stale and len(stamps) == len(last.stamps):
             return last.snapshot
@@ -190,7 +191,8 @@ def _merged(
         MappingProxyType(_within_budget(known, read)),
         frozenset(stamps.keys() - files.keys()),
     )
-    return _Look(stamps, frozenset(path for path, content in fresh.items() if content.is_racy), snapshot)
+    doubtful = frozenset(path for path in stale if path not in fresh or fresh[path].is_racy)
+    return _Look(stamps, doubtful, last.snapshot if snapshot == last.snapshot else snapshot)
 
 
 def _within_budget(known: Mapping[str, bytes], read: Mapping[str, bytes]) -> dict[str, bytes]:

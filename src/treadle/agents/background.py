@@ -1,0 +1,113 @@
+"""The one event loop, in a daemon thread, that every synchronous call of the process runs on."""
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import anyio
+
+from treadle.errors import RunningLoop
+
+T = TypeVar("T")
+
+THREAD_NAME = "treadle-loop"
+CLOSE_S = 5.0
+"""Seconds that a call gets to end after Ctrl-C, and the loop at the exit of the process."""
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def run(work: Coroutine[Any, Any, T], *, instead: str) -> T:
+    """Run `work` on the background loop and wait for it.
+
+    Args:
+        work: what to run; it is closed if it cannot be run.
+        instead: the async function to use where a loop runs already.
+
+    Raises:
+        RunningLoop: an event loop runs in this thread.
+    """
+    check_no_loop(work, instead=instead)
+    future = asyncio.run_coroutine_threadsafe(work, loop())
+    try:
+        return future.result()
+    except BaseException:
+        # KeyboardInterrupt above all: the work must not go on without anybody waiting for it
+        if not future.done():
+            future.cancel()
+            concurrent.futures.wait([future], CLOSE_S)
+        raise
+
+
+def check_no_loop(work: Coroutine[Any, Any, Any] | None = None, *, instead: str) -> None:
+    """Raises `RunningLoop`, and closes `work`, where an event loop runs in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if work is not None:
+        work.close()
+    raise RunningLoop(f"an event loop is running in this thread: use {instead} and await it")
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The background loop; started at the first call, and again in a forked child."""
+    global _loop
+    with _lock:
+        if _loop is None or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            started = threading.Event()
+            threading.Thread(target=_serve, args=(_loop, started), name=THREAD_NAME, daemon=True).start()
+            started.wait()
+        return _loop
+
+
+def _serve(served: asyncio.AbstractEventLoop, started: threading.Event) -> None:
+    asyncio.set_event_loop(served)
+    served.call_soon(started.set)
+    served.run_forever()
+
+
+async def _end() -> None:
+    """Cancel what still runs and close the clients, as `asyncio.run` does at its end."""
+    own = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not own]
+    for task in tasks:
+        task.cancel()
+    with anyio.move_on_after(CLOSE_S / 2, shield=True):
+        if tasks:
+            await asyncio.wait(tasks)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def shut_down() -> None:
+    """End the background loop; the next synchronous call starts a new one. Called at exit."""
+    global _loop
+    with _lock:
+        ended, _loop = _loop, None
+    if ended is None or ended.is_closed():
+        return
+    future = asyncio.run_coroutine_threadsafe(_end(), ended)
+    concurrent.futures.wait([future], CLOSE_S)
+    ended.call_soon_threadsafe(ended.stop)
+
+
+def _forget_after_fork() -> None:
+    """The thread of the loop was not copied into the child."""
+    global _loop, _lock
+    _lock = threading.Lock()
+    if _loop is not None:
+        _left_to_the_parent.append(_loop)
+    _loop = None
+
+
+_left_to_the_parent: list[asyncio.AbstractEventLoop] = []
+
+atexit.register(shut_down)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

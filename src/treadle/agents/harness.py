@@ -1,0 +1,111 @@
+"""The harnesses, what each can do, its options, and the state of a session."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, cast
+
+from treadle.errors import InvalidType, StateIncompatible
+
+
+class Harness(Enum):
+    """What runs the agent."""
+
+    TOOL_LOOP = "tool_loop"
+
+
+@dataclass(frozen=True)
+class ToolLoopOptions:
+    """Options of `Harness.TOOL_LOOP`."""
+
+    completion_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`, ...),
+    of the transport (`timeout` in seconds, `num_retries`, `extra_headers`, `extra_body`), and any other that
+    the provider knows."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a harness can do."""
+
+    structured_output: bool
+    tool_approval: bool
+    tool_filtering: bool
+    history: bool
+    custom_tools: bool
+    skills: bool
+    resume: bool
+    permission_modes: frozenset[str]
+
+
+_CAPABILITIES: Mapping[Harness, Capabilities] = {
+    Harness.TOOL_LOOP: Capabilities(
+        structured_output=True,
+        tool_approval=True,
+        tool_filtering=False,
+        history=True,
+        custom_tools=True,
+        skills=False,
+        resume=False,
+        permission_modes=frozenset({"ask", "full"}),
+    )
+}
+
+
+def agent_capabilities(harness: Harness) -> Capabilities:
+    """What `harness` can do.
+
+    Raises:
+        InvalidType: it is no member of `Harness`.
+    """
+    return _CAPABILITIES[check_harness(harness)]
+
+
+def check_harness(harness: object) -> Harness:
+    """`harness`, if it is one. Raises `InvalidType` that names the member that was meant, if it can."""
+    if isinstance(harness, Harness):
+        return harness
+    meant = ""
+    if isinstance(harness, str):
+        wanted = harness.lower().replace("-", "_")
+        found = next((member for member in Harness if wanted in (member.value, member.name.lower())), None)
+        meant = f"; did you mean Harness.{found.name}?" if found else ""
+    raise InvalidType(f"harness must be a member of Harness, not {harness!r}{meant}")
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a session stood. Holds no key and no history."""
+
+    harness: str
+    native_session_id: str | None
+    """Always None for the tool loop: it keeps no session outside this process."""
+    workdir: str
+    model: str | None
+    version: Literal[1] = 1
+
+    def dumps(self) -> bytes:
+        """UTF-8 JSON."""
+        return json.dumps(vars(self)).encode()
+
+    @classmethod
+    def loads(cls, data: bytes) -> "State":
+        """The state that `dumps` wrote.
+
+        Raises:
+            StateIncompatible: it cannot be read, or another version wrote it.
+        """
+        try:
+            raw: object = json.loads(data)
+        except ValueError as error:
+            raise StateIncompatible("the state is no JSON") from error
+        if not isinstance(raw, dict):
+            raise StateIncompatible("the state is no JSON object")
+        fields = cast("dict[str, Any]", raw)
+        if fields.get("version") != 1:
+            raise StateIncompatible(f"state of version {fields.get('version')!r}: this is version 1")
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise StateIncompatible(f"the state has other fields: {sorted(fields)}") from error

@@ -1,0 +1,236 @@
+"""What the entry points take, checked in the contract's order before anything is loaded or paid for."""
+
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypedDict, cast
+
+from treadle.agents.harness import Harness, ToolLoopOptions, agent_capabilities, check_harness
+from treadle.conversation.blocks import user
+from treadle.errors import (
+    CapabilityUnsupported,
+    InvalidArgument,
+    InvalidType,
+    OptionsMismatch,
+    ResumeUnsupported,
+)
+from treadle.loop.output import output_of
+from treadle.loop.run import DEFAULT_MAX_TURNS, Plan
+from treadle.loop.turn import OnApproval, Terms
+from treadle.models.base import Model
+from treadle.models.routing import Route, check_model
+from treadle.sandbox.base import WatchedFolder
+from treadle.tools.approval import PERMISSIONS, Permissions
+from treadle.tools.function import FunctionTools
+from treadle.tools.toolset import Toolset
+from treadle.wire.chat_completions.requests import read_parameters
+
+
+class Options(TypedDict, total=False):
+    """The keyword options that every entry point shares, beside `sandbox`."""
+
+    model: str | Model | None
+    api_key: str | None
+    api_base: str | None
+    instructions: str | None
+    tools: Sequence[Callable[..., object] | Toolset]
+    skills: Sequence[str | os.PathLike[str]]
+    disable_tools: Sequence[str]
+    permissions: Permissions
+    on_approval: OnApproval | None
+    output: Any
+    max_turns: int | None
+    timeout: float | None
+    metadata: Mapping[str, object] | None
+    options: ToolLoopOptions | None
+    install: bool
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Options that can work."""
+
+    harness: Harness
+    terms: Terms
+    instructions: str | None
+    model: str
+    """The name that a `State` keeps."""
+
+
+class _Given:
+    """Options as they were given, with the contract's defaults."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+            known = ", ".join(Options.__annotations__)
+            raise InvalidType(f"unknown option {', '.join(map(repr, unknown))}: known are {known}")
+        self.model: Any = options.get("model")
+        self.api_key: Any = options.get("api_key")
+        self.api_base: Any = options.get("api_base")
+        self.instructions: Any = options.get("instructions")
+        self.tools: Any = options.get("tools", ())
+        self.skills: Any = options.get("skills", ())
+        self.disable_tools: Any = options.get("disable_tools", ())
+        self.permissions: Any = options.get("permissions", "full")
+        self.on_approval: Any = options.get("on_approval")
+        self.output: Any = options.get("output")
+        self.max_turns: Any = options.get("max_turns")
+        self.timeout: Any = options.get("timeout")
+        self.metadata: Any = options.get("metadata")
+        self.options: Any = options.get("options")
+        self.install: Any = options.get("install", False)
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        return self.options.completion_kwargs if self.options else {}
+
+
+def check(
+    harness: object,
+    sandbox: object,
+    options: Mapping[str, Any],
+    *,
+    one_shot: bool = False,
+    resumed: bool = False,
+) -> Checked:
+    """`options`, if they can work; the first fault in the contract's order is raised.
+
+    Args:
+        harness: a member of `Harness`.
+        sandbox: where the turns work.
+        options: as the entry point got them.
+        one_shot: the call is `agent` or `aagent` without a stream: nobody sees its events.
+        resumed: the call resumes a session.
+
+    Source:
+        The order is that of `litellm.agent`, so that a caller sees the same error first.
+    """
+    known = check_harness(harness)
+    given = _Given(options)
+    _check_types(given, sandbox)
+    route = _route(given) if isinstance(given.model, str) else None
+    if route:
+        route.check_gateway()
+    _check_values(given)
+    _check_abilities(given, known, one_shot=one_shot, resumed=resumed)
+    if not given.model:
+        raise InvalidArgument(
+            "the tool loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own"
+        )
+    plan = _plan(given, route)
+    _check_unseen_approvals(given, plan, one_shot=one_shot)
+    metadata = MappingProxyType(dict(given.metadata or {}))
+    terms = Terms(
+        plan,
+        cast("WatchedFolder", sandbox),
+        uuid.uuid4().hex,
+        output_of(given.output),
+        given.on_approval,
+        given.timeout,
+        metadata,
+    )
+    return Checked(known, terms, given.instructions, route.model if route else plan.model.name)
+
+
+def _check_types(given: _Given, sandbox: object) -> None:
+    if not isinstance(sandbox, WatchedFolder):
+        raise InvalidType(f"sandbox must be a sandbox such as sandbox.local(FOLDER), not {sandbox!r}")
+    if given.model is not None:
+        check_model(given.model)
+    for name in ("api_key", "api_base", "instructions"):
+        value = getattr(given, name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidType(f"{name} must be a string, not {type(value).__name__}")
+    if given.metadata is not None and not isinstance(given.metadata, Mapping):
+        raise InvalidType(f"metadata must be a mapping, not {type(given.metadata).__name__}")
+    if given.on_approval is not None and not callable(given.on_approval):
+        raise InvalidType(f"on_approval must be callable, not {given.on_approval!r}")
+    for name in ("tools", "skills", "disable_tools"):
+        value = getattr(given, name)
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            raise InvalidType(f"{name} must be a list, not {value!r}")
+
+
+def _route(given: _Given) -> Route:
+    kwargs: Mapping[str, Any] = given.kwargs if isinstance(given.options, ToolLoopOptions) else {}
+    return Route(given.model, given.api_key, given.api_base, given.metadata or {}, kwargs)
+
+
+def _check_values(given: _Given) -> None:
+    for folder in given.skills:
+        if not (Path(folder) / "SKILL.md").is_file():
+            raise InvalidArgument(f"skill {os.fspath(folder)!r} must be a folder that holds a SKILL.md")
+    if given.permissions not in PERMISSIONS:
+        raise InvalidArgument(
+            f"permissions must be one of {', '.join(PERMISSIONS)}, not {given.permissions!r}"
+        )
+    _check_number("max_turns", given.max_turns, int)
+    if given.max_turns is not None and given.max_turns < 1:
+        raise InvalidArgument(f"max_turns must be 1 or more, not {given.max_turns}")
+    _check_number("timeout", given.timeout, int | float)
+    if given.timeout is not None and not given.timeout > 0:
+        raise InvalidArgument(f"timeout must be more than 0 seconds, not {given.timeout}")
+
+
+def _check_number(name: str, value: object, kind: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        raise InvalidType(f"{name} must be a number, not {value!r}")
+
+
+def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed: bool) -> None:
+    able = agent_capabilities(harness)
+    if given.install:
+        raise CapabilityUnsupported("install=True: the tool loop runs in this process, nothing is installed")
+    if given.options is not None and not isinstance(given.options, ToolLoopOptions):
+        raise OptionsMismatch(f"{harness} takes ToolLoopOptions, not {type(given.options).__name__}")
+    if given.permissions not in able.permission_modes:
+        modes = ", ".join(sorted(able.permission_modes))
+        raise CapabilityUnsupported(f"permissions={given.permissions!r}: {harness} knows {modes}")
+    if one_shot and given.permissions == "ask" and given.on_approval is None:
+        raise InvalidArgument(
+            "permissions='ask' needs somebody to ask: pass on_approval, or stream=True and answer the "
+            "Approval events"
+        )
+    if given.skills:
+        raise CapabilityUnsupported("skills: the tool loop does not run skills; the gateway will")
+    if given.disable_tools:
+        raise CapabilityUnsupported("disable_tools: the tool loop has no tools but yours; leave them out")
+    if resumed:
+        raise ResumeUnsupported("the tool loop keeps no session outside this process: start a new one")
+
+
+def _plan(given: _Given, route: Route | None) -> Plan:
+    if given.kwargs.get("stream"):
+        raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
+    functions = [each for each in given.tools if not isinstance(each, Toolset)]
+    toolsets: list[Toolset] = [each for each in given.tools if isinstance(each, Toolset)]
+    if functions:
+        toolsets.insert(0, FunctionTools(functions))
+    output = output_of(given.output)
+    parameters = read_parameters(route.parameters if route else given.kwargs)
+    model: Model = route.connect() if route else given.model
+    plan = Plan(
+        model,
+        toolsets,
+        given.permissions,
+        parameters,
+        output.schema if output else None,
+        given.max_turns or DEFAULT_MAX_TURNS,
+    )
+    # what the model's wire cannot say is told now, not after the first request was paid for
+    if check_request := getattr(model, "check", None):
+        check_request(plan.request((user("?"),)))
+    return plan
+
+
+def _check_unseen_approvals(given: _Given, plan: Plan, *, one_shot: bool) -> None:
+    if not one_shot or given.on_approval is not None:
+        return
+    if asking := plan.asking():
+        raise InvalidArgument(
+            f"the tools {', '.join(asking)} need an approval and nobody is there to ask: pass on_approval, "
+            "or stream=True and answer the Approval events"
+        )

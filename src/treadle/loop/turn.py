@@ -1,0 +1,197 @@
+"""One turn: a prompt, its deadline, the humans it asks, the files it changed, and its result."""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from treadle.conversation import events
+from treadle.conversation.blocks import EMPTY, user
+from treadle.conversation.events import Result, TurnStop
+from treadle.conversation.history import History
+from treadle.errors import CapabilityUnsupported, OutputInvalid, TreadleError
+from treadle.loop.output import Output
+from treadle.loop.run import Emit, Finished, Plan, Run
+from treadle.loop.waiting import AnswerGiven, ApprovalGiven, ApprovalNeeded, Given, Need, Waiting
+from treadle.sandbox.base import WatchedFolder
+from treadle.sandbox.snapshot import Snapshot, changes
+from treadle.telemetry import LOGGER, record
+from treadle.tools.threads import shared_threads
+
+OnApproval = Callable[[events.Approval], bool | Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a turn needs beside the plan of its run, the same for every turn of a session."""
+
+    plan: Plan
+    sandbox: WatchedFolder
+    session_id: str
+    output: Output | None = None
+    on_approval: OnApproval | None = None
+    timeout_s: float | None = None
+    metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn on its way. `cancel` ends it from outside; it then still gives its result."""
+
+    terms: Terms
+    history: History
+    prompt: str
+    listener: Emit | None = None
+    """Gets each event but `Done`; the turn waits while it runs."""
+    _events: list[events.Event] = field(default_factory=list[events.Event], init=False)
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+
+    async def run(self) -> tuple[Result, OutputInvalid | None]:
+        """The result, and beside it the error if the final answer is not what `output` asks for.
+
+        Raises:
+            SandboxError: the workspace cannot be looked at; nothing was asked of the model yet.
+            CapabilityUnsupported: something cannot be done at all.
+        """
+        before = await self._look()
+        run = Run(self.terms.plan, self.history, self._emit, streaming=self.listener is not None)
+        self.history.ask(user(self.prompt))
+        end = await self._drive(run)
+        for told in end.interrupted:
+            await self._emit(told)
+        end = await self._find_changes(before, end)
+        output, invalid = self._read_output(end)
+        result = self._result(run, end, output)
+        if invalid:
+            invalid.result = result
+        return result, invalid
+
+    async def _drive(self, run: Run) -> "_End":
+        stop: TurnStop = "cancelled"
+        finished: Finished | None = None
+        error: Exception | None = None
+        try:
+            with self._scope, anyio.move_on_after(self.terms.timeout_s) as deadline:
+                finished = await self._to_the_end(run)
+                stop = finished.reason
+            if deadline.cancelled_caught:
+                stop = "timeout"
+        except CapabilityUnsupported:
+            raise
+        except Exception as raised:  # the end of a request: a provider said no, or a stranger's Model failed
+            stop, error = "runtime_error", raised
+            record("turn failed", {"error": type(raised).__name__}, level=logging.WARNING)
+        finally:
+            # on every way out, also when this very task is cancelled: what is open has an unknown outcome
+            interrupted = run.interrupt()
+        return _End(stop, finished, error, interrupted)
+
+    async def _to_the_end(self, run: Run) -> Finished:
+        outcome = await run.advance()
+        while isinstance(outcome, Waiting):
+            outcome = await run.advance([await self._answer(need) for need in outcome.needs])
+        return outcome
+
+    async def _answer(self, need: Need) -> Given:
+        if isinstance(need, ApprovalNeeded):
+            return await self._ask(need)
+        return AnswerGiven(need.call_id, f"nobody answers {need.tool} here", is_error=True)
+
+    async def _ask(self, need: ApprovalNeeded) -> ApprovalGiven:
+        approval = events.Approval(need.tool, need.arguments, need.call_id)
+        handler = self.terms.on_approval
+        if handler is None and self.listener is None:
+            self._events.append(approval)
+            approval.deny("no approval handler")
+        allowed, reason = False, ""
+        async with anyio.create_task_group() as group:
+            if handler:
+                group.start_soon(_decide, handler, approval)
+            if not approval.answered:
+                await self._emit(approval)
+            allowed, reason = await approval.wait()
+            group.cancel_scope.cancel()  # a handler that is slower than the consumer is not needed any more
+        return ApprovalGiven(need.call_id, allowed, reason)
+
+    async def _emit(self, event: events.Event) -> None:
+        self._events.append(event)
+        if self.listener:
+            await self.listener(event)
+
+    async def _look(self) -> Snapshot | None:
+        """The workspace as it is; without tools nothing can change it, and nobody looks."""
+        return await self.terms.sandbox.snapshot() if self.terms.plan.toolsets else None
+
+    async def _find_changes(self, before: Snapshot | None, end: "_End") -> "_End":
+        if before is None:
+            return end
+        try:
+            after = await self.terms.sandbox.snapshot()
+        except TreadleError as error:  # a tool took the workspace away; the answer is not lost for it
+            return end if end.error else replace(end, stop="runtime_error", error=error)
+        found = await anyio.to_thread.run_sync(changes, before, after)
+        files = [events.FileChange(change.path, change.kind, change.diff) for change in found]
+        for file in files:
+            await self._emit(file)
+        return replace(end, files=files)
+
+    def _read_output(self, end: "_End") -> tuple[object, OutputInvalid | None]:
+        if self.terms.output is None or end.stop != "done" or end.finished is None:
+            return None, None
+        try:
+            return self.terms.output.read(end.finished.reply.message.text), None
+        except OutputInvalid as invalid:
+            return None, invalid
+
+    def _result(self, run: Run, end: "_End", output: object) -> Result:
+        answer = end.finished.reply.message.text if end.finished else ""
+        parts = [answer or "".join(run.texts)]
+        if end.error:
+            parts.append(f"{type(end.error).__name__}: {end.error}")
+        return Result(
+            text="\n\n".join(filter(None, parts)),
+            output=output,
+            files=end.files,
+            events=self._events,
+            usage=run.usage,
+            cost=run.cost,
+            stop_reason=end.stop,
+            session_id=self.terms.session_id,
+            error=end.error,
+            cost_known=run.cost_known,
+            metadata=self.terms.metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a turn ended."""
+
+    stop: TurnStop
+    finished: Finished | None
+    error: Exception | None
+    interrupted: list[events.ToolResult]
+    files: list[events.FileChange] = field(default_factory=list[events.FileChange])
+
+
+async def _decide(handler: OnApproval, approval: events.Approval) -> None:
+    try:
+        if inspect.iscoroutinefunction(handler):
+            said: object = await handler(approval)
+        else:
+            said = await shared_threads().run(handler, approval)
+            if inspect.isawaitable(said):
+                said = await said
+    except Exception as error:  # strangers' code: what it raises denies the call, and is told
+        LOGGER.warning("on_approval raised %s", type(error).__name__, exc_info=error)
+        approval.deny(f"on_approval raised: {error}")
+        return
+    if said:
+        approval.allow()
+    else:
+        approval.deny("denied by on_approval")

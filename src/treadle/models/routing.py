@@ -1,0 +1,208 @@
+"""A model's name, a key and an address become a `Model` that can be called."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from treadle.conversation.blocks import EMPTY
+from treadle.errors import InvalidArgument, InvalidType, MissingExtra
+from treadle.models.base import Model
+from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
+from treadle.settings import Settings
+
+GATEWAY = "litellm_proxy"
+_TRANSPORT = frozenset(
+    {"api_key", "api_base", "base_url", "api_version", "extra_headers", "extra_body", "timeout"}
+    | {"max_retries", "num_retries", "model", "messages", "stream", "stream_options"}
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a model is reached, before anything was loaded or sent."""
+
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    api_base: str | None = None
+    metadata: Mapping[str, object] = EMPTY
+    """Sent to a LiteLLM gateway for its spend logs; to nobody else."""
+    kwargs: Mapping[str, Any] = field(default_factory=lambda: EMPTY, repr=False)
+    """`completion_kwargs`; what concerns the transport is read here, the rest goes into requests."""
+    settings: Settings = field(default_factory=Settings.read)
+
+    @property
+    def provider(self) -> Provider | None:
+        return self._named[0]
+
+    @property
+    def name(self) -> str:
+        """The model's name at its provider."""
+        return self._named[1]
+
+    @property
+    def _named(self) -> tuple[Provider | None, str]:
+        if self.settings.use_litellm_proxy and not self.model.startswith(f"{GATEWAY}/"):
+            return PROVIDERS[GATEWAY], self.model
+        return provider_of(self.model)
+
+    @property
+    def key(self) -> str | None:
+        given = self.api_key or cast("str | None", self.kwargs.get("api_key"))
+        return given or (self.settings.first(self.provider.key) if self.provider else None)
+
+    @property
+    def base(self) -> str | None:
+        kwargs = self.kwargs
+        given = self.api_base or cast("str | None", kwargs.get("api_base") or kwargs.get("base_url"))
+        return given or (self.settings.first(self.provider.base) if self.provider else None)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The part of `completion_kwargs` that goes into requests."""
+        return {name: value for name, value in self.kwargs.items() if name not in _TRANSPORT}
+
+    def check_gateway(self) -> None:
+        """Raises `InvalidArgument` for a gateway without an address or a key."""
+        if self.provider is not PROVIDERS[GATEWAY]:
+            return
+        if not self.base:
+            raise InvalidArgument(
+                f"model {self.model!r} goes to a LiteLLM gateway whose address is not known: "
+                "pass api_base or set LITELLM_PROXY_API_BASE"
+            )
+        if not self.key:
+            raise InvalidArgument(
+                f"model {self.model!r} goes to a LiteLLM gateway and there is no key: "
+                "pass api_key or set LITELLM_PROXY_API_KEY"
+            )
+
+    def check(self) -> None:
+        """Raises `InvalidArgument` for what cannot work, and `MissingExtra` where litellm is needed."""
+        if self.provider is None:
+            _check_unknown(self.model)
+            return
+        if not self.name:
+            raise InvalidArgument(f"model {self.model!r} names a provider and no model: write PROVIDER/MODEL")
+        base = self.base or self.provider.base_url
+        if base is None:
+            raise InvalidArgument(
+                f"model {self.model!r} needs an address: pass api_base or set {_either(self.provider.base)}"
+            )
+        if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).netloc:
+            raise InvalidArgument(f"api_base {base!r} is no http(s) address")
+        if self.provider.needs_key and not self.key:
+            raise InvalidArgument(
+                f"model {self.model!r} needs a key: pass api_key or set {_either(self.provider.key)}"
+            )
+
+    def connect(self) -> Model:
+        """The model, ready to be called."""
+        self.check()
+        match self.provider:
+            case None:
+                from treadle.models.litellm import LiteLLM
+
+                kwargs = {k: v for k, v in self.kwargs.items() if k in _TRANSPORT - {"model", "messages"}}
+                given = {"api_key": self.api_key, "api_base": self.api_base}
+                kwargs |= {name: value for name, value in given.items() if value is not None}
+                return LiteLLM(self.model, {k: v for k, v in kwargs.items() if not k.startswith("stream")})
+            case Provider(wire="anthropic_messages"):
+                return self._anthropic()
+            case Provider() as provider:
+                return self._chat(provider)
+
+    def _chat(self, provider: Provider) -> Model:
+        from treadle.models.chat_completions import ChatCompletions
+        from treadle.models.http import Endpoint
+
+        url, headers = self._chat_address(provider)
+        if provider.prefix == GATEWAY:
+            _add_gateway_headers(headers, self.metadata)
+        return ChatCompletions(
+            self.name,
+            Endpoint(url, provider.prefix, headers, self.key or "", **self._transport()),
+            provider.dialect,
+            provider.abilities,
+            provider.stream_usage,
+            self.kwargs.get("extra_body") or EMPTY,
+        )
+
+    def _chat_address(self, provider: Provider) -> tuple[str, dict[str, str]]:
+        base = self.base or provider.base_url or ""
+        version = self.kwargs.get("api_version") or self.settings.first(("AZURE_API_VERSION",))
+        if provider.prefix != "azure":
+            base = versioned(base) if self.base else base
+            authorization = {"authorization": f"Bearer {self.key}"} if self.key else {}
+            return f"{base}/chat/completions", self._headers(authorization)
+        root = base.rstrip("/").removesuffix("/v1").removesuffix("/openai")
+        headers = self._headers({"api-key": self.key or ""})
+        if version and version not in ("v1", "latest", "preview"):
+            deployment = quote(self.name, safe="")
+            return f"{root}/openai/deployments/{deployment}/chat/completions?api-version={version}", headers
+        return f"{root}/openai/v1/chat/completions", headers
+
+    def _anthropic(self) -> Model:
+        from treadle.models.anthropic_messages import AnthropicMessages
+        from treadle.models.http import Endpoint
+
+        provider = PROVIDERS["anthropic"]
+        base = versioned(self.base) if self.base else provider.base_url
+        headers = self._headers({"x-api-key": self.key or "", "anthropic-version": "2023-06-01"})
+        endpoint = Endpoint(f"{base}/messages", provider.prefix, headers, self.key or "", **self._transport())
+        return AnthropicMessages(self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY)
+
+    def _headers(self, ours: Mapping[str, str]) -> dict[str, str]:
+        extra: Mapping[object, object] = self.kwargs.get("extra_headers") or {}
+        users = {str(name).lower(): str(value) for name, value in extra.items()}
+        return {"content-type": "application/json", **ours, **users}
+
+    def _transport(self) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        if (timeout := self.kwargs.get("timeout")) is not None:
+            if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+                raise InvalidArgument(
+                    f"timeout in completion_kwargs must be seconds above 0, not {timeout!r}"
+                )
+            given["timeout_s"] = float(timeout)
+        retries = self.kwargs.get("num_retries", self.kwargs.get("max_retries"))
+        if retries is not None:
+            if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+                raise InvalidArgument(f"num_retries must be a whole number from 0, not {retries!r}")
+            given["retries"] = retries
+        return given
+
+
+def _add_gateway_headers(headers: dict[str, str], metadata: Mapping[str, object]) -> None:
+    """What a LiteLLM gateway files the spend under: our tags first, then the caller's own."""
+    tags = headers.get("x-litellm-tags", "")
+    headers["x-litellm-tags"] = ",".join(["harness", "tool_loop", *filter(None, [tags])])
+    if metadata:
+        headers.setdefault("x-litellm-spend-logs-metadata", json.dumps(dict(metadata), default=str))
+
+
+def _check_unknown(model: str) -> None:
+    prefixes = ", ".join(sorted(PROVIDERS))
+    if "/" not in model:
+        raise InvalidArgument(
+            f"unknown model {model!r}: write PROVIDER/MODEL with one of {prefixes}; "
+            "only names that begin with gpt-, chatgpt-, o1, o3, o4, claude-, gemini-, grok- or deepseek- "
+            "need no prefix"
+        )
+    if find_spec("litellm") is None:
+        raise MissingExtra("litellm", f"model {model!r} (not one of Treadle's own providers: {prefixes})")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(names) or "api_base"
+
+
+def check_model(model: object) -> None:
+    """Raises `InvalidType` for a model that is neither a name nor a `Model`."""
+    if not isinstance(model, str | Model):
+        raise InvalidType(
+            f"model must be a name such as 'openai/gpt-5' or an object with name, abilities and complete(), "
+            f"not {type(model).__name__}"
+        )

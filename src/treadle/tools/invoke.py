@@ -1,0 +1,105 @@
+"""The one path by which a tool runs, whoever asked: the model, code in a container, or a skill."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import anyio
+
+from treadle.conversation.blocks import ToolCall, ToolResult
+from treadle.tools.approval import Permissions, denied, needs_approval
+from treadle.tools.function import explain
+from treadle.tools.toolset import Tool
+
+MAX_ARGUMENTS_CHARS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call that may run: known, valid, and allowed."""
+
+    call: ToolCall
+    tool: Tool
+    arguments: Mapping[str, object]
+    """As `Tool.check` gave them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A valid call that somebody has to speak about first."""
+
+    call: ToolCall
+    answer: bool
+    """True: the result itself comes from outside. False: a human has to allow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a human said about a call."""
+
+    allowed: bool
+    reason: str = ""
+
+
+def parse(arguments: str) -> dict[str, object]:
+    """The arguments of a call; nothing at all means none.
+
+    Raises:
+        ValueError: not exactly one JSON object; the text is told to the model.
+    """
+    if not arguments.strip():
+        return {}
+    if len(arguments) > MAX_ARGUMENTS_CHARS:
+        raise ValueError(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
+    try:
+        parsed: object = json.loads(arguments)
+    except RecursionError:
+        raise ValueError("the arguments are nested too deeply") from None
+    if not isinstance(parsed, dict):
+        raise ValueError("the arguments must be a JSON object")
+    return cast("dict[str, object]", parsed)
+
+
+def shown(arguments: str) -> dict[str, object]:
+    """The arguments for an event: `{}` where they are not a JSON object."""
+    try:
+        return parse(arguments)
+    except ValueError:
+        return {}
+
+
+def admit(
+    call: ToolCall, tools: Mapping[str, Tool], permissions: Permissions, decision: Decision | None
+) -> Ready | Needs | ToolResult:
+    """Whether `call` may run now. A call that cannot run is answered at once: no human is asked about it."""
+    try:
+        arguments = parse(call.arguments)
+        if call.name not in tools:
+            raise ValueError(f"unknown tool {call.name!r}")
+        tool = tools[call.name]
+        checked = tool.check(arguments)
+    except Exception as error:  # the tool's own validators run in here
+        return ToolResult(call.id, explain(error), is_error=True)
+    if needs_approval(tool.policy, permissions):
+        if decision is None:
+            return Needs(call, answer=False)
+        if not decision.allowed:
+            return ToolResult(call.id, denied(decision.reason), is_error=True)
+    if tool.policy.outside:
+        return Needs(call, answer=True)
+    return Ready(call, tool, checked)
+
+
+async def invoke(ready: Ready) -> ToolResult:
+    """Run an admitted call. Whatever the tool raises is told to the model; cancelling it cancels the tool."""
+    limit_s = ready.tool.policy.timeout_s
+    try:
+        with anyio.move_on_after(limit_s) as scope:
+            output = await ready.tool.run(ready.arguments)
+            return ToolResult(ready.call.id, output.content, output.is_error)
+    except Exception as error:  # strangers' code
+        return ToolResult(ready.call.id, explain(error), is_error=True)
+    assert scope.cancelled_caught
+    late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"
+    return ToolResult(ready.call.id, late, is_error=True)
