@@ -20,7 +20,7 @@ class ToolLoopOptions:
     """Options of `Harness.TOOL_LOOP`."""
 
     completion_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`, ...),
+    """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`),
     of the transport (`timeout` in seconds, `num_retries`, `extra_headers`, `extra_body`), and any other that
     the provider knows."""
 

@@ -118,6 +118,8 @@ class AsyncEventStream:
         """After the last event: what the turn raised."""
         self._closed = True
         assert self._task
+        assert self._receive
+        self._receive.close()
         await asyncio.wait([self._task])
         self._task.result()
 

@@ -46,10 +46,14 @@ class Turn:
     listener: Emit | None = None
     """Gets each event but `Done`; the turn waits while it runs."""
     _events: list[events.Event] = field(default_factory=list[events.Event], init=False)
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)
+    _scope: anyio.CancelScope | None = field(default=None, init=False)
+    """Of the running turn."""
+    _cancelled: bool = field(default=False, init=False)
 
     def cancel(self) -> None:
-        self._scope.cancel()
+        self._cancelled = True
+        if self._scope:
+            self._scope.cancel()
 
     async def run(self) -> tuple[Result, OutputInvalid | None]:
         """The result, and beside it the error if the final answer is not what `output` asks for.
@@ -75,8 +79,11 @@ class Turn:
         stop: TurnStop = "cancelled"
         finished: Finished | None = None
         error: Exception | None = None
+        self._scope = scope = anyio.CancelScope()
+        if self._cancelled:
+            scope.cancel()
         try:
-            with self._scope, anyio.move_on_after(self.terms.timeout_s) as deadline:
+            with scope, anyio.move_on_after(self.terms.timeout_s) as deadline:
                 finished = await self._to_the_end(run)
                 stop = finished.reason
             if deadline.cancelled_caught:
