@@ -1,4 +1,4 @@
-"""What the fake provider answers to each request: routes, keys, strict checks, and the script. Does no I/O."""
+"""What the fake provider answers to a request: routes, keys, strict checks, and the script. Does no I/O."""
 
 import json
 import logging
@@ -22,6 +22,7 @@ CHAT = re.compile(
 )
 
 _LOGGER = logging.getLogger("treadle")
+_AT_ONCE = Step()
 _JSON: Mapping[str, str] = {"content-type": "application/json"}
 _EVENTS: Mapping[str, str] = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -49,7 +50,7 @@ class Answer:
     pieces: tuple[bytes, ...]
     """The body: one piece, or one for each event of a stream."""
     streamed: bool = False
-    step: Step = field(default_factory=Step)
+    step: Step = _AT_ONCE
     """How fast to send it, and whether to the end."""
 
 
@@ -137,14 +138,14 @@ class FakeProvider:
         return self._error(dialect.failed(step.status, step.message), dialect, wait, step)
 
     def _error(
-        self, refusal: Refusal, dialect: Dialect, more: Mapping[str, str] | None = None, step: Step = Step()
+        self, refusal: Refusal, dialect: Dialect, more: Mapping[str, str] | None = None, step: Step = _AT_ONCE
     ) -> Answer:
         headers = {**_JSON, dialect.request_id_header: self._request_id, **(more or {})}
         body = dumps(dialect.error_body(refusal, self._request_id)).encode()
         return Answer(refusal.status, headers, (body,), step=step)
 
     def _good(
-        self, pieces: tuple[bytes, ...], dialect: Dialect, step: Step = Step(), *, streamed: bool = False
+        self, pieces: tuple[bytes, ...], dialect: Dialect, step: Step = _AT_ONCE, *, streamed: bool = False
     ) -> Answer:
         kind = _EVENTS if streamed else _JSON
         headers = {**kind, dialect.request_id_header: self._request_id, **self.response_headers}

@@ -89,9 +89,9 @@ def read_script(text: str) -> list[Step]:
 
     An object says what one answer is: `{"say": TEXT}`, `{"call": TOOL, "arguments": {...}}`,
     `{"calls": [{"name": TOOL, "arguments": {...}}, ...]}` or `{"think": TEXT}`, or several of these at once;
-    or `{"fail": STATUS, "message": TEXT, "retry_after_s": SECONDS}`. Besides, it may have `slow_s`, `between_s`
-    and `cut_after` (as `first_byte_s` and so on of `Step`), and, unless it fails, `stop_reason`,
-    `input_tokens` and `output_tokens`. `arguments` may be text, which is sent as it is.
+    or `{"fail": STATUS, "message": TEXT, "retry_after_s": SECONDS}`. Besides, it may have `slow_s` (the
+    `first_byte_s` of `Step`), `between_s` and `cut_after`; and unless it fails `stop_reason`, `input_tokens`
+    and `output_tokens`. `arguments` may be text, which is sent as it is.
 
     Raises:
         InvalidArgument: it is no script; the message names the step, counted from 1.

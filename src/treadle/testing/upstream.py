@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TypedDict, Unpack
 
 import anyio
@@ -53,7 +53,7 @@ class Upstream:
     requests: list[Received]
     """Oldest first."""
     refusals: list[Refusal]
-    """What was said against requests at fault: wrong route, wrong key, no JSON, or stopped by the strict checks.
+    """What was said against requests at fault: wrong route, wrong key, no JSON, or not what the wire allows.
 
     Failures that the script asked for are not among them.
     """
@@ -62,7 +62,7 @@ class Upstream:
 
 
 @asynccontextmanager
-async def serve(
+async def serve(  # noqa: PLR0913 - a public entry point
     script: Script,
     *,
     host: str = "127.0.0.1",
@@ -153,7 +153,7 @@ async def _send(answer: Answer, request: web.Request) -> web.StreamResponse:
         await _cut(request)
         return response
     await response.prepare(request)
-    for place, piece in enumerate(answer.pieces):
+    for place, piece in enumerate(() if request.method == "HEAD" else answer.pieces):
         if place:
             await anyio.sleep(answer.step.between_s)
         await response.write(piece[:left])
@@ -211,7 +211,11 @@ async def _until_stopped(script: Script, **options: Unpack[Options]) -> None:
 @contextmanager
 def _on_stop_signal(stop: Callable[[], object]) -> Generator[None]:
     """Call `stop` on SIGINT and SIGTERM. Not `loop.add_signal_handler`, which Windows does not have."""
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -1,0 +1,71 @@
+"""The commands and their options."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from treadle import __version__
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    the model or a tool path failed for good (the provider's error is printed)
+  2    wrong options, a missing key, tools that cannot be loaded
+  3    stopped by a limit: --max-turns or --timeout
+  4    the answer does not fit --output-schema
+  130  interrupted with Ctrl-C
+"""
+
+
+@click.group()
+@click.version_option(__version__, prog_name="treadle")
+def treadle() -> None:
+    """Run the tools that a language model calls."""
+
+
+@treadle.command(epilog=EXIT_CODES)
+@click.argument("prompt")
+@click.option(
+    "--model", required=True, help="PROVIDER/MODEL, such as openai/gpt-5; the key comes from its variable."
+)
+@click.option(
+    "--tools", multiple=True, metavar="MODULE:FUNCTION", help="A Python function as a tool; repeatable."
+)
+@click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    show_default="the current folder",
+    help="The folder whose changes are reported.",
+)
+@click.option(
+    "--permissions",
+    type=click.Choice(["full", "ask"]),
+    default="full",
+    show_default=True,
+    help="ask: answer y or n before each call.",
+)
+@click.option(
+    "--output-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON Schema that the answer has to satisfy.",
+)
+@click.option("--instructions", help="The system prompt.")
+@click.option("--api-base", help="The provider's address, if it is not the usual one.")
+@click.option("--max-turns", type=click.IntRange(min=1), help="Model calls at most.  [default: 100]")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object at the end.")
+def run(**options: Any) -> None:
+    """Let a model answer PROMPT with the help of your tools."""
+    from treadle.cli.run import run_prompt
+
+    raise SystemExit(run_prompt(**options))
+
+
+@treadle.command()
+def demo() -> None:
+    """Review a small repository with a scripted model: no key, no network."""
+    from treadle.cli.demo import play
+
+    raise SystemExit(play())

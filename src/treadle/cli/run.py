@@ -1,0 +1,119 @@
+"""`treadle run`: one prompt."""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import jsonschema
+
+from treadle.agents.entry import agent
+from treadle.agents.harness import Harness
+from treadle.agents.sync import EventStream
+from treadle.cli.show import Screen, as_json
+from treadle.conversation.events import Approval, Result
+from treadle.errors import OutputInvalid, TreadleError
+from treadle.loop.output import Output, output_of_schema
+from treadle.sandbox.workspace import local
+
+CODES = {"done": 0, "runtime_error": 1, "max_turns": 3, "timeout": 3, "cancelled": 130}
+WRONG_OPTIONS = 2
+WRONG_OUTPUT = 4
+
+
+def run_prompt(prompt: str, **options: Any) -> int:
+    """Run one prompt and print it; the exit code of the process.
+
+    Args:
+        prompt: what the model is asked.
+        options: as `treadle run` names them.
+    """
+    quiet: bool = options.pop("as_json")
+    try:
+        if options["permissions"] == "ask" and not sys.stdin.isatty():
+            raise click.ClickException("--permissions ask needs a terminal to ask at")
+        schema: Path | None = options.pop("output_schema")
+        options["output"] = _output(schema) if schema else None
+        options["tools"] = [load(name) for name in options["tools"]]
+        folder = local(options.pop("workspace"))
+        stream = agent(Harness.TOOL_LOOP, prompt, sandbox=folder, stream=True, **options)
+    except click.ClickException as error:
+        return _wrong(error.message)
+    except TreadleError as error:
+        return _wrong(str(error))
+    return _play(stream, quiet=quiet)
+
+
+def _wrong(message: str) -> int:
+    click.echo(f"Error: {message}", err=True)
+    return WRONG_OPTIONS
+
+
+def _play(stream: EventStream, *, quiet: bool) -> int:
+    screen = Screen(quiet=quiet)
+    try:
+        _show_all(stream, screen)
+    except OutputInvalid as error:
+        if quiet and stream.result:
+            click.echo(as_json(stream.result))
+        click.echo(f"Error: {error}", err=True)
+        return WRONG_OUTPUT
+    result = cast("Result", stream.result)
+    if quiet:
+        click.echo(as_json(result))
+    return CODES[result.stop_reason]
+
+
+def _show_all(stream: EventStream, screen: Screen) -> None:
+    """Every event. Ctrl-C ends the turn, whose part so far is still told; a second one ends the process."""
+    interrupted = False
+    while True:
+        try:
+            event = next(stream, None)
+            if event is None:
+                return
+            screen.show(event)
+            if isinstance(event, Approval):
+                event.allow() if screen.ask(event) else event.deny("the user said no")
+        except (KeyboardInterrupt, click.Abort):
+            if interrupted:
+                raise
+            interrupted = True
+            stream.cancel()
+
+
+def load(name: str) -> Callable[..., object]:
+    """The function that `MODULE:FUNCTION` names; modules of the current folder are found too."""
+    module, colon, attribute = name.partition(":")
+    if not colon or not module or not attribute:
+        raise click.ClickException(f"--tools {name}: write MODULE:FUNCTION, such as my_tools:read_file")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise click.ClickException(f"--tools {name}: {error}") from error
+    return cast("Callable[..., object]", found)
+
+
+def _output(path: Path) -> Output:
+    try:
+        schema: Any = json.loads(path.read_text("utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except (ValueError, jsonschema.SchemaError) as error:
+        raise click.ClickException(f"--output-schema {path}: {str(error).splitlines()[0]}") from error
+    if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
+        raise click.ClickException(f"--output-schema {path}: the schema must be of an object (type: object)")
+    validator: Any = jsonschema.Draft202012Validator(cast("dict[str, Any]", schema))
+
+    def check(value: object) -> None:
+        fault = next(iter(validator.iter_errors(value)), None)
+        if fault:
+            raise ValueError(f"{fault.json_path}: {fault.message}")
+
+    return output_of_schema(cast("dict[str, Any]", schema), check, name=path.stem)

@@ -1,0 +1,124 @@
+"""A turn on a terminal: text as it comes, tool calls with their time, files, tokens and cost."""
+
+import json
+import time
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import click
+
+from treadle.conversation.events import (
+    Approval,
+    Done,
+    Event,
+    FileChange,
+    Reasoning,
+    Result,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+LINE_CHARS = 100
+
+
+class Screen:
+    """Prints events: the model's text on standard output, everything else on standard error."""
+
+    def __init__(self, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._began: dict[str, tuple[str, float]] = {}
+        self._in_text = False
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Text(delta):
+                if not self._quiet:
+                    click.echo(printable(delta), nl=False)
+                    self._in_text = True
+            case Reasoning(delta):
+                self._aside(click.style(printable(delta), dim=True), nl=False)
+            case ToolCall(id=call_id, name=name, input=arguments):
+                self._began[call_id] = (f"{name}({_arguments(arguments)})", self._clock())
+            case ToolResult(id=call_id, output=output, is_error=is_error):
+                self._tool(call_id, output, is_error=is_error)
+            case FileChange(path, kind, _):
+                self._aside(f"{kind} {printable(path)}")
+            case Done(result):
+                self._summary(result)
+            case _:  # approvals are asked for where they are answered
+                pass
+
+    def ask(self, approval: Approval) -> bool:
+        """Put a call before the human."""
+        self._break()
+        call = f"{approval.tool}({_arguments(approval.input, whole=True)})"
+        return click.confirm(f"run {printable(call)}?", default=False, err=True)
+
+    def _tool(self, call_id: str, output: str, *, is_error: bool) -> None:
+        call, began = self._began.pop(call_id, ("?", self._clock()))
+        mark = click.style("✗", fg="red") if is_error else click.style("→", fg="green")
+        told = f": {_short(output)}" if is_error else ""
+        self._aside(f"{mark} {printable(call)}  {self._clock() - began:.2f} s{printable(told)}")
+
+    def _summary(self, result: Result) -> None:
+        usage = result.usage
+        cost = f"${result.cost:.4f}" if result.cost_known else "cost unknown"
+        calls = f"{usage.calls} model call" + ("" if usage.calls == 1 else "s")
+        tokens = f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
+        ended = "" if result.stop_reason == "done" else f"{result.stop_reason}: "
+        said = f"{type(result.error).__name__}: {result.error}; " if result.error else ""
+        self._aside(click.style(f"{ended}{printable(said)}{calls}, {tokens}, {cost}", dim=not ended))
+
+    def _aside(self, text: str, *, nl: bool = True) -> None:
+        self._break()
+        click.echo(text, err=True, nl=nl)
+
+    def _break(self) -> None:
+        if self._in_text:
+            click.echo()
+        self._in_text = False
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a model must not be able to drive the terminal."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+def _arguments(arguments: Mapping[str, object], *, whole: bool = False) -> str:
+    text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return text if whole else _short(text)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 3] + "..."
+
+
+def as_json(result: Result) -> str:
+    """`result` as one JSON object, its events left out."""
+    error = result.error and {"type": type(result.error).__name__, "message": str(result.error)}
+    told: dict[str, Any] = {
+        "text": result.text,
+        "output": result.output,
+        "files": [asdict(file) for file in result.files],
+        "usage": asdict(result.usage),
+        "cost": result.cost,
+        "cost_known": result.cost_known,
+        "stop_reason": result.stop_reason,
+        "session_id": result.session_id,
+        "error": error,
+        "metadata": dict(result.metadata),
+    }
+    return json.dumps(told, ensure_ascii=False, indent=2, default=_plain)
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")  # type: ignore[attr-defined]
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
