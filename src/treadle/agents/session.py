@@ -140,10 +140,8 @@ class AsyncSession:
 
     def detach(self) -> State:
         """Close the session and keep its state. Again: the same state."""
-        if self._state is None:
-            self._check_open()
-            self._state = self.state()
         self.close()
+        self._state = self._state or self.state()
         return self._state
 
     stop = detach

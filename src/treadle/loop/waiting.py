@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.errors import StateIncompatible
 
@@ -72,11 +72,11 @@ def from_json(raw: Mapping[str, Any]) -> Need | Given:
     Raises:
         StateIncompatible: it was not written by `to_json`, or by another version of it.
     """
-    fields = {name: value for name, value in raw.items() if name != "type"}
     try:
+        fields = {name: value for name, value in raw.items() if name != "type"}
         return _KINDS[raw["type"]](**fields)
-    except (KeyError, TypeError) as error:
-        raise StateIncompatible(f"not something that a run waits for: {dict(raw)!r}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StateIncompatible(f"not something that a run waits for: {raw!r}") from error
 
 
 def waiting_to_json(waiting: Waiting) -> dict[str, Any]:
@@ -89,8 +89,11 @@ def waiting_from_json(raw: Mapping[str, Any]) -> Waiting:
     Raises:
         StateIncompatible: as `from_json`.
     """
+    listed: object = raw.get("needs")
+    if not isinstance(listed, list):
+        raise StateIncompatible(f"nothing that a run can wait for: {dict(raw)!r}")
     needs: list[Need] = []
-    for item in raw.get("needs", ()):
+    for item in cast("list[dict[str, Any]]", listed):
         need = from_json(item)
         if not isinstance(need, ApprovalNeeded | AnswerNeeded):
             raise StateIncompatible(f"nothing that a run can wait for: {item!r}")

@@ -19,6 +19,9 @@ from treadle.errors import (
 MESSAGE_LIMIT = 1_000
 """Characters of the provider's message that are kept."""
 
+MIN_SECRET_CHARS = 8
+"""Shorter keys are placeholders of local servers; replacing them would only garble the message."""
+
 RETRIED = frozenset({408, 409, 429, 529})
 
 _KINDS: Mapping[int, type[ModelError]] = {
@@ -70,7 +73,7 @@ def failure(
 ) -> ModelError:
     """The error for a response with `status`. `secret` never appears in it, even if the provider says it."""
     message, code = provider_message(body)
-    if secret:
+    if len(secret) >= MIN_SECRET_CHARS:
         message = message.replace(secret, "[key]")
     kind = kind_of(status, message, code)
     request_id = headers.get("request-id") or headers.get("x-request-id")

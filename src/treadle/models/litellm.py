@@ -11,7 +11,7 @@ from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import ModelError, ModelUnavailable
 from treadle.models.base import Abilities, OnDelta
-from treadle.models.failures import kind_of
+from treadle.models.failures import MIN_SECRET_CHARS, kind_of
 from treadle.models.http import DEFAULT_TIMEOUT_S
 from treadle.models.replies import finished, forward
 from treadle.wire.chat_completions.messages import Dialect
@@ -75,7 +75,7 @@ def _reply(response: Any) -> Reply:
 def _failure(error: Exception, secret: str) -> ModelError:
     status = getattr(error, "status_code", None)
     message = str(getattr(error, "message", None) or error)
-    if secret:
+    if len(secret) >= MIN_SECRET_CHARS:
         message = message.replace(secret, "[key]")
     number = int(status) if isinstance(status, int) else None
     kind = kind_of(number or 500, message, type(error).__name__)
