@@ -74,7 +74,7 @@ def test_the_first_broken_rule_is_told(place: int, tmp_path: Path) -> None:
 
 def test_a_harness_by_name_is_refused_with_the_member_that_was_meant(folder: LocalSandbox) -> None:
     with pytest.raises(TypeError, match=r"did you mean Harness\.TOOL_LOOP"):
-        agent("tool-loop", "hi", sandbox=folder, model="x")  # pyright: ignore[reportArgumentType, reportCallIssue]
+        agent("tool-loop", "hi", sandbox=folder, model="x")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="member of Harness, not 3"):
         treadle.agent_capabilities(3)  # pyright: ignore[reportArgumentType]
 
@@ -119,7 +119,8 @@ def test_a_prompt_that_says_nothing_is_refused(
 
 async def test_the_async_entry_points_check_at_the_call_too(folder: LocalSandbox) -> None:
     with pytest.raises(ValueError, match="max_turns"):
-        treadle.aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, model=ScriptedModel([]), max_turns=0)
+        # raised by the call itself: were it the coroutine, there would be nothing to await here
+        treadle.aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, model=ScriptedModel([]), max_turns=0).close()
     with pytest.raises(ValueError, match="max_turns"):
         treadle.aagent_session(Harness.TOOL_LOOP, sandbox=folder, model=ScriptedModel([]), max_turns=0)
 

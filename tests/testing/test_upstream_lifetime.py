@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from treadle.testing import Step, cut, fail, say, slow
-from treadle.testing.upstream import running, serve
+from treadle.testing.upstream import main, running, serve
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -220,29 +220,29 @@ async def test_the_command_serves_a_script_until_it_is_stopped(script: Path, num
     assert (process.returncode, rest, errors) == (0, "", "")
 
 
-def test_the_command_refuses_a_wrong_script(script: Path) -> None:
+def test_the_command_refuses_a_wrong_script(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script.write_text('{"say": "Hello"}\n{"shout": "Hello"}', "utf-8")
 
-    with command("--script", str(script)) as process:
-        said, errors = process.communicate(timeout=20)
+    with pytest.raises(SystemExit) as exit_code:
+        main(["--script", str(script)])
 
-    assert (process.returncode, said) == (2, "")
-    assert "step 2: unknown key 'shout'" in errors
-
-
-def test_the_command_refuses_a_script_that_is_not_there() -> None:
-    with command("--script", "no-such-file.json") as process:
-        said, errors = process.communicate(timeout=20)
-
-    assert (process.returncode, said) == (2, "")
-    assert "--script no-such-file.json: " in errors
+    assert exit_code.value.code == 2
+    assert "step 2: unknown key 'shout'" in capsys.readouterr().err
 
 
-async def test_the_command_says_when_it_cannot_listen(script: Path) -> None:
-    async with serve([]) as upstream:
+def test_the_command_refuses_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main(["--script", "no-such-file.json"])
+
+    assert exit_code.value.code == 2
+    assert "--script no-such-file.json: " in capsys.readouterr().err
+
+
+def test_the_command_says_when_it_cannot_listen(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running([]) as upstream:
         port = upstream.base_url.rpartition(":")[2]
-        with command("--script", str(script), "--port", port) as process:
-            said, errors = process.communicate(timeout=20)
+        with pytest.raises(SystemExit) as exit_code:
+            main(["--script", str(script), "--port", port])
 
-    assert (process.returncode, said) == (1, "")
-    assert f"cannot listen on 127.0.0.1:{port}" in errors
+    assert exit_code.value.code == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err

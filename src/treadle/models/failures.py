@@ -9,6 +9,7 @@ from typing import Any, cast
 from treadle.errors import (
     AuthenticationError,
     BadRequest,
+    BadResponse,
     ContextWindowExceeded,
     ModelError,
     ModelNotFound,
@@ -31,13 +32,21 @@ _KINDS: Mapping[int, type[ModelError]] = {
     408: ModelUnavailable,
     429: RateLimited,
 }
-# How providers say that the prompt is too long; a few have a code for it.
+_KINDS_BY_CODE: Mapping[str, type[ModelError]] = {
+    "model_not_found": ModelNotFound,
+    "rate_limit_exceeded": RateLimited,  # Groq says it with 413 about a single request beyond the limit
+}
+# How providers say that the prompt is too long; a few have a code for it, some servers say it with 500.
 _TOO_LONG = re.compile(
-    r"context_length_exceeded|(maximum|max) (context|model|input|prompt) ?(length|tokens)?"
-    r"|context (length|window|size)|prompt is too long|too many (input )?tokens|input is too long"
-    r"|input length .* exceed|reduce the length",
+    r"context_length_exceeded|exceed_context_size|ContextWindowExceeded"
+    r"|max(imum)? (context|model|prompt) length|max(imum)? input (length|tokens)"
+    r"|context (length|limit|size|window)|too large for model with"
+    r"|(prompt|input|messages) (is|are) too long|too many (input )?tokens"
+    r"|(input|prompt) token count|input length|model token limit|`inputs` tokens|reduce the length",
     re.IGNORECASE,
 )
+_TOO_LONG_STATUS = frozenset({400, 413, 422, 500})
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
 def is_retried(status: int, headers: Mapping[str, str]) -> bool:
@@ -55,17 +64,18 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
         headers: of the response, with case-insensitive names.
         now_s: Unix seconds.
     """
+    milliseconds, value = headers.get("retry-after-ms", ""), headers.get("retry-after", "")
+    if _NUMBER.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    if _NUMBER.fullmatch(value):
+        return float(value)
     try:
-        if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        if "retry-after" not in headers:
-            return None
-        value = headers["retry-after"]
-        if re.fullmatch(r"\d+(\.\d+)?", value):
-            return float(value)
         return max(0.0, parsedate_to_datetime(value).timestamp() - now_s)
     except ValueError:
         return None
+
+
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 
 def failure(
@@ -75,6 +85,7 @@ def failure(
     message, code = provider_message(body)
     if len(secret) >= MIN_SECRET_CHARS:
         message = message.replace(secret, "[key]")
+    message = message[:MESSAGE_LIMIT]  # after the key was taken out: half a key would stay in
     kind = kind_of(status, message, code)
     request_id = headers.get("request-id") or headers.get("x-request-id")
     named = f" (request {request_id})" if request_id else ""
@@ -89,12 +100,13 @@ def failure(
 
 def kind_of(status: int, message: str, code: str) -> type[ModelError]:
     """The class of error for an HTTP status, the provider's message, and its code."""
-    if status in (400, 413, 422):
-        if _TOO_LONG.search(f"{code} {message}"):
-            return ContextWindowExceeded
-        if code == "model_not_found":
-            return ModelNotFound
-    return _KINDS.get(status) or (ModelUnavailable if status >= 500 else BadRequest)
+    if status < 400:
+        return BadResponse
+    if status in _TOO_LONG_STATUS and _TOO_LONG.search(f"{code} {message}"):
+        return ContextWindowExceeded
+    if kind := _KINDS.get(status) or (_KINDS_BY_CODE.get(code) if status < 500 else None):
+        return kind
+    return ModelUnavailable if status >= 500 else BadRequest
 
 
 def provider_message(body: bytes) -> tuple[str, str]:
@@ -102,23 +114,40 @@ def provider_message(body: bytes) -> tuple[str, str]:
     text = body.decode("utf-8", "replace").strip()
     try:
         parsed: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     found = _find(parsed)
-    if found is None:
-        return text[:MESSAGE_LIMIT] or "(no message)", ""
-    return found[0][:MESSAGE_LIMIT], found[1]
+    if found is not None:
+        return found
+    title = _TITLE.search(text) if text.startswith("<") else None
+    return (title[1].strip() if title else text) or "(no message)", ""
 
 
 def _find(parsed: object) -> tuple[str, str] | None:
     if isinstance(parsed, list) and parsed:  # Gemini wraps its errors in a list
-        return _find(cast("list[object]", parsed)[0])
+        parsed = cast("list[object]", parsed)[0]
     if not isinstance(parsed, dict):
         return None
-    match cast("dict[str, Any]", parsed):
-        case {"error": {"message": str(message), **rest}}:
-            return message, str(rest.get("code") or rest.get("type") or "")
+    answer = cast("dict[str, Any]", parsed)
+    match answer:
+        case {"error": {"message": str(message)}}:
+            return _with_cause(message, answer["error"]), _code(answer["error"])
         case {"error": str(message)} | {"message": str(message)} | {"detail": str(message)}:
-            return message, ""
+            return message, _code(answer)
         case _:
             return None
+
+
+def _code(error: Mapping[str, Any]) -> str:
+    """The first word that names the kind of error; many servers repeat the status as a number."""
+    named = (error.get(name) for name in ("code", "type", "status"))
+    return next((name for name in named if isinstance(name, str) and not name.isdigit()), "")
+
+
+def _with_cause(message: str, error: Mapping[str, Any]) -> str:
+    """OpenRouter's message says that some provider failed; that provider's own words are the metadata."""
+    match error:
+        case {"metadata": {"raw": str(raw)}}:
+            return f"{message}: {raw}"
+        case _:
+            return message

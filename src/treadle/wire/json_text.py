@@ -24,7 +24,8 @@ def arguments_object(arguments: str) -> dict[str, Any]:
         return {}
     try:
         parsed: object = json.loads(arguments)
-    except ValueError:
+        json.dumps(parsed, allow_nan=False)  # Python reads NaN and 1e999, and no provider does
+    except (ValueError, RecursionError):
         return {"INVALID_JSON": arguments}
     if isinstance(parsed, dict):
         return cast("dict[str, Any]", parsed)
@@ -43,8 +44,8 @@ def arguments_text(arguments: str) -> str:
 
 
 def body(head: Mapping[str, object], messages: Iterable[str]) -> bytes:
-    """A request body of `head` and `messages`, of which each is JSON text already."""
-    return f'{dumps(head)[:-1]},"messages":[{",".join(messages)}]}}'.encode("ascii")
+    """A request body of `head` and `messages`, of which each is JSON text already, or empty."""
+    return f'{dumps(head)[:-1]},"messages":[{",".join(filter(None, messages))}]}}'.encode("ascii")
 
 
 def remembered(message: Message, key: object, encode: Encode) -> str:

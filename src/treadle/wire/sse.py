@@ -30,8 +30,7 @@ class Events:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._line(line.removesuffix(b"\r"), events)
-        if self._size + len(self._rest) > self.limit_bytes:
-            raise BadResponse(f"the provider sent an event of more than {self.limit_bytes} bytes")
+        self._check_size(len(self._rest))
         return events
 
     def end(self) -> list[bytes]:
@@ -47,9 +46,15 @@ class Events:
             data = line[5:].removeprefix(b" ")
             self._data.append(data)
             self._size += len(data)
-        elif not line and self._data:
-            events.append(b"\n".join(self._data))
+            self._check_size()
+        elif not line:
+            if self._size:  # an event without data is none: a heartbeat
+                events.append(b"\n".join(self._data))
             self._data, self._size = [], 0
+
+    def _check_size(self, pending: int = 0) -> None:
+        if self._size + pending > self.limit_bytes:
+            raise BadResponse(f"the provider sent an event of more than {self.limit_bytes} bytes")
 
 
 def event(data: object, name: str | None = None) -> bytes:

@@ -1,0 +1,79 @@
+"""The public names: complete, lazy, and usable after every submodule was imported."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import treadle
+from treadle import sandbox, testing
+
+NAMES = [
+    "Approval", "AsyncEventStream", "AsyncSession", "AuthenticationError", "BadRequest", "BadResponse",
+    "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Done", "Event",
+    "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed", "InvalidArgument",
+    "InvalidTool", "InvalidType", "MissingExtra", "Model", "ModelError", "ModelNotFound", "ModelUnavailable",
+    "OptionsMismatch", "OutputInvalid", "ParameterUnsupported", "RateLimited", "Reasoning", "Result",
+    "ResumeUnsupported", "RunningLoop", "SandboxError", "Session", "SessionClosed", "State",
+    "StateIncompatible", "Text", "ToolCall", "ToolLoopOptions", "ToolResult", "TooManyAbandoned",
+    "TreadleError", "Usage", "aagent", "aagent_resume", "aagent_session", "agent", "agent_capabilities",
+    "agent_resume", "agent_session", "sandbox", "tool",
+]  # fmt: skip
+
+
+def submodules() -> list[str]:
+    found = pkgutil.walk_packages(treadle.__path__, "treadle.")
+    return [module.name for module in found if not module.name.endswith("__main__")]
+
+
+def test_the_public_names_change_only_on_purpose() -> None:
+    assert sorted(treadle.__all__) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("package", [treadle, sandbox, testing], ids=lambda package: package.__name__)
+def test_every_public_name_can_be_used_after_every_module_was_imported(package: ModuleType) -> None:
+    for name in submodules():
+        importlib.import_module(name)
+
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert callable(value) or name in ("Event", "Script", "sandbox"), name
+        assert name in dir(package)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = package.nonsense
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("Event", "sandbox")])
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(treadle, name)), name
+
+
+def test_every_error_of_the_tree_is_public() -> None:
+    from treadle import errors
+
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.TreadleError)
+    }
+    assert defined <= set(NAMES)
+    assert treadle.HarnessError is treadle.TreadleError
+
+
+def test_importing_treadle_imports_nothing_heavy() -> None:
+    code = "import sys, treadle; print(sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    loaded = ran.stdout
+    for heavy in ("pydantic", "aiohttp", "anyio", "asyncio", "click", "treadle.agents"):
+        assert f"'{heavy}'" not in loaded
+
+
+def test_each_name_alone_can_be_loaded_first() -> None:
+    code = "import sys, treadle; getattr(treadle, sys.argv[1])"
+    for name in ("tool", "agent", "sandbox", "Text", "OutputInvalid"):
+        subprocess.run([sys.executable, "-W", "error", "-c", code, name], check=True, timeout=60)
