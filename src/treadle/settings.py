@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -27,11 +28,26 @@ class Settings:
         return self.environment.get("USE_LITELLM_PROXY", "").strip().lower() in _TRUE
 
     @property
-    def proxied(self) -> bool:
-        """Whether any proxy variable is set, so that requests have to look at them."""
-        return any(name.lower().endswith("_proxy") and value for name, value in self.environment.items())
-
-    @property
     def own_certificates(self) -> bool:
         """Whether `SSL_CERT_FILE` or `SSL_CERT_DIR` names the certificates to trust."""
         return self.first(("SSL_CERT_FILE", "SSL_CERT_DIR")) is not None
+
+
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that `HTTP_PROXY` or `HTTPS_PROXY` names for `url` where `NO_PROXY` allows it, or None.
+
+    The environment is read at each call, which costs next to nothing where no proxy is set.
+    """
+    if not any(name in os.environ for name in _PROXY_VARIABLES):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    # NO_PROXY names hosts with and without their port
+    if proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
+        return None
+    named = getproxies().get(parts.scheme)
+    return f"http://{named}" if named and "://" not in named else named

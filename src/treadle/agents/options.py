@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 from treadle.agents.harness import Harness, ToolLoopOptions, agent_capabilities, check_harness
 from treadle.conversation.blocks import user
+from treadle.conversation.request import OutputSchema
 from treadle.errors import (
     CapabilityUnsupported,
     InvalidArgument,
@@ -17,10 +18,10 @@ from treadle.errors import (
     OptionsMismatch,
     ResumeUnsupported,
 )
-from treadle.loop.output import output_of
+from treadle.loop.output import Output, in_words, output_of
 from treadle.loop.run import DEFAULT_MAX_TURNS, Plan
 from treadle.loop.turn import OnApproval, Terms
-from treadle.models.base import Model
+from treadle.models.base import Abilities, Model
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
 from treadle.tools.approval import PERMISSIONS, Permissions
@@ -122,17 +123,20 @@ def check(
         )
     plan = _plan(given, route)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
+    output = output_of(given.output)
     metadata = MappingProxyType(dict(given.metadata or {}))
     terms = Terms(
         plan,
         cast("WatchedFolder", sandbox),
         uuid.uuid4().hex,
-        output_of(given.output),
+        output,
         given.on_approval,
         given.timeout,
         metadata,
     )
-    return Checked(known, terms, given.instructions, route.model if route else plan.model.name)
+    return Checked(
+        known, terms, _instructions(given, plan, output), route.model if route else plan.model.name
+    )
 
 
 def _check_types(given: _Given, sandbox: object) -> None:
@@ -212,18 +216,24 @@ def _plan(given: _Given, route: Route | None) -> Plan:
     output = output_of(given.output)
     parameters = read_parameters(route.parameters if route else given.kwargs)
     model: Model = route.connect() if route else given.model
-    plan = Plan(
-        model,
-        toolsets,
-        given.permissions,
-        parameters,
-        output.schema if output else None,
-        given.max_turns or DEFAULT_MAX_TURNS,
-    )
+    native = output.schema if output and _takes(model.abilities, output.schema) else None
+    turns = given.max_turns or DEFAULT_MAX_TURNS
+    plan = Plan(model, toolsets, given.permissions, parameters, native, turns)
     # what the model's wire cannot say is told now, not after the first request was paid for
     if check_request := getattr(model, "check", None):
         check_request(plan.request((user("?"),)))
     return plan
+
+
+def _takes(abilities: Abilities, schema: OutputSchema) -> bool:
+    """Whether the model's wire can carry `schema`."""
+    return abilities.output_schema and (schema.strict or abilities.open_schema)
+
+
+def _instructions(given: _Given, plan: Plan, output: Output | None) -> str | None:
+    if output is None or plan.output:
+        return given.instructions
+    return "\n\n".join(filter(None, [given.instructions, in_words(output.schema)]))
 
 
 def _check_unseen_approvals(given: _Given, plan: Plan, *, one_shot: bool) -> None:

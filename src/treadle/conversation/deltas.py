@@ -27,6 +27,8 @@ class Started:
     id: str
     model: str
     extra: Mapping[str, object] = EMPTY
+    wire: Wire | None = None
+    """The wire that the stream came over; what its deltas call `extra` belongs to that wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _with_text(block: Block, added: str) -> Block:
         case Opaque(raw=raw) if added:
             try:
                 return replace(block, raw={**raw, "input": json.loads(added)})
-            except ValueError:
+            except (ValueError, RecursionError):
                 return replace(block, raw={**raw, "input": {"INVALID_JSON": added}})
         case _:
             return block
@@ -178,21 +180,30 @@ def _signed(block: Block, signature: str) -> Block:
 
 def _with_extra(block: Block, fields: Mapping[str, object]) -> Block:
     if isinstance(block, Opaque):
-        return replace(block, raw={**block.raw, **fields})
-    extra = dict(block.extra)
+        return replace(block, raw=_appended(block.raw, fields))
+    return replace(block, extra=_appended(block.extra, fields))
+
+
+def _appended(old: Mapping[str, object], fields: Mapping[str, object]) -> dict[str, object]:
+    new = dict(old)
     for name, value in fields.items():
-        old = extra.get(name)
-        if isinstance(old, list) and isinstance(value, list):
-            extra[name] = [*cast("list[object]", old), *cast("list[object]", value)]
+        had = new.get(name)
+        if isinstance(had, list) and isinstance(value, list):
+            new[name] = [*cast("list[object]", had), *cast("list[object]", value)]
         else:
-            extra[name] = value
-    return replace(block, extra=extra)
+            new[name] = value
+    return new
+
+
+# Strings that each piece says whole.
+_WHOLE = frozenset({"id", "type", "format", "role", "name", "signature"})
 
 
 def merged(old: Any, new: Any) -> Any:
     """A field that comes in pieces, put together: text and lists grow, objects merge, the rest is replaced.
 
-    `thinking` objects without a signature yet go on growing, which is how gateways stream `thinking_blocks`.
+    The last object of a list goes on growing as long as it is reasoning without a signature yet: so gateways
+    stream `thinking_blocks`, and OpenRouter `reasoning_details`.
     """
     match old, new:
         case str(), str():
@@ -201,25 +212,31 @@ def merged(old: Any, new: Any) -> Any:
             joined: list[Any] = list(cast("list[Any]", old))
             for item in cast("list[Any]", new):
                 if joined and _continues(joined[-1], item):
-                    joined[-1] = {**joined[-1], **item, "thinking": joined[-1]["thinking"] + item["thinking"]}
+                    joined[-1] = merged(joined[-1], item)
                 else:
                     joined.append(item)
             return joined
         case dict(), dict():
             both = cast("dict[str, Any]", old)
             more = cast("dict[str, Any]", new)
-            return {**both, **{name: merged(both.get(name), value) for name, value in more.items()}}
+            return {**both, **{name: _field(name, both.get(name), value) for name, value in more.items()}}
         case _, None:
             return old
         case _:
             return new
 
 
+def _field(name: str, old: Any, new: Any) -> Any:
+    return new if name in _WHOLE and isinstance(new, str) else merged(old, new)
+
+
 def _continues(last: Any, item: Any) -> bool:
-    return (
-        isinstance(last, dict)
-        and isinstance(item, dict)
-        and isinstance(cast("dict[str, Any]", last).get("thinking"), str)
-        and isinstance(cast("dict[str, Any]", item).get("thinking"), str)
-        and not cast("dict[str, Any]", last).get("signature")
-    )
+    """Whether `item` is more of the reasoning `last`, or the signature under it."""
+    if not isinstance(last, dict) or not isinstance(item, dict):
+        return False
+    before, after = cast("dict[str, Any]", last), cast("dict[str, Any]", item)
+    if before.get("signature") or any(before.get(name) != after.get(name) for name in ("type", "index")):
+        return False
+    grows = next((name for name in ("thinking", "text", "summary") if isinstance(before.get(name), str)), "")
+    more = after.get(grows)
+    return isinstance(more, str) or (bool(grows) and more is None and "signature" in after)

@@ -99,8 +99,17 @@ class Approval:
 
     async def wait(self) -> Decision:
         """The decision, once it was made: whether the call may run, and the reason if not."""
-        # shield: a cancelled waiter must not cancel the decision that another one waits for
-        return await asyncio.shield(asyncio.wrap_future(self._decision))
+        loop = asyncio.get_running_loop()
+        made = asyncio.Event()
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop of a waiter that was cancelled may be closed
+                loop.call_soon_threadsafe(made.set)
+
+        # not `wrap_future`: a cancelled waiter would cancel the decision that another one waits for
+        self._decision.add_done_callback(tell)
+        await made.wait()
+        return self._decision.result()
 
     def _decide(self, allowed: bool, reason: str) -> None:
         with contextlib.suppress(concurrent.futures.InvalidStateError):  # the first decision wins

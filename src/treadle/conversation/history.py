@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from treadle.conversation.blocks import Block, Message, Text, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, Message, Text, ToolCall, ToolResult
 
 INTERRUPTED = "interrupted; outcome unknown"
 
@@ -43,12 +43,14 @@ class History:
     def ask(self, message: Message) -> None:
         """Add what the user says.
 
-        A prompt that follows an unanswered one joins it: several wires want the roles to alternate.
+        A prompt that follows an unanswered one of the same wire joins it: several wires want the roles to
+        alternate.
         """
         assert not self._open, "a call has no result yet: answer or settle it before the next prompt"
         last = self._messages[-1] if self._messages else None
-        if last is not None and last.role == "user":
-            self._messages[-1] = Message("user", last.blocks + message.blocks)
+        if last and last.role == message.role == "user" and last.wire == message.wire:
+            extra = {**last.extra, **message.extra} or EMPTY
+            self._messages[-1] = Message("user", last.blocks + message.blocks, message.wire, extra)
         else:
             self._messages.append(message)
 

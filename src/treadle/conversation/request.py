@@ -90,4 +90,7 @@ class Reply:
     container: Mapping[str, object] | None = None
     """`id` and `expires_at` of the container that the provider ran code in."""
     extra: Mapping[str, object] = EMPTY
-    """Fields of the response that have no field above, by their name on `message.wire`."""
+    """Fields of the response that have no field above, by their name on `message.wire`.
+
+    `usage` is the counted one as it came; `choice` holds the fields of the choice of Chat Completions.
+    """

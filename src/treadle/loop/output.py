@@ -57,6 +57,12 @@ def output_of(kind: object) -> Output | None:
     return Output(_schema(model.__name__, model.model_json_schema()), model.model_validate_json)
 
 
+def in_words(schema: OutputSchema) -> str:
+    """What a model is told whose wire cannot carry `schema`."""
+    text = json.dumps(schema.schema, ensure_ascii=False)
+    return f"Your final answer must be one JSON object, and nothing else, that fits this JSON Schema:\n{text}"
+
+
 def output_of_schema(schema: Mapping[str, Any], check: Callable[[object], None], *, name: str) -> Output:
     """The output that a JSON Schema asks for; `check` raises ValueError for a value that does not fit."""
 

@@ -110,9 +110,9 @@ class AsyncEventStream:
         loop = asyncio.get_running_loop()
         # the stream owns this task: aclose ends it, and so does dropping the stream; no task group can be
         # held open here, since `async for` alone may drive a stream
-        self._task = loop.create_task(_produce(self._play, send))
+        self._task = loop.create_task(_produce(self._play, send, self._receive))
         self._task.add_done_callback(_retrieve)
-        weakref.finalize(self, _cancel_from_anywhere, loop, self._task)
+        weakref.finalize(self, _let_go, loop, self._task, self._receive).atexit = False
 
     async def _finish(self) -> None:
         """After the last event: what the turn raised."""
@@ -124,10 +124,16 @@ class AsyncEventStream:
         self._task.result()
 
 
-async def _produce(play: Play, send: MemoryObjectSendStream[Event]) -> None:
-    async with send:
-        result, invalid = await play(send.send)
-        await send.send(Done(result))
+async def _produce(
+    play: Play, send: MemoryObjectSendStream[Event], receive: MemoryObjectReceiveStream[Event]
+) -> None:
+    try:
+        async with send:
+            result, invalid = await play(send.send)
+            await send.send(Done(result))
+    except asyncio.CancelledError:
+        receive.close()  # the loop is ending, and nobody will close the other side
+        raise
     if invalid:
         raise invalid
 
@@ -138,6 +144,12 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def _cancel_from_anywhere(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    if not task.done() and not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)
+def _let_go(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[None], receive: MemoryObjectReceiveStream[Event]
+) -> None:
+    """End the turn of a stream that was dropped, in whatever thread that was noticed."""
+    if loop.is_closed():
+        receive.close()
+        return
+    loop.call_soon_threadsafe(receive.close)
+    loop.call_soon_threadsafe(task.cancel)

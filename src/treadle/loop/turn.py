@@ -79,11 +79,11 @@ class Turn:
         stop: TurnStop = "cancelled"
         finished: Finished | None = None
         error: Exception | None = None
-        self._scope = scope = anyio.CancelScope()
+        self._scope = anyio.CancelScope()
         if self._cancelled:
-            scope.cancel()
+            return _End(stop, None, None, [])
         try:
-            with scope, anyio.move_on_after(self.terms.timeout_s) as deadline:
+            with self._scope, anyio.move_on_after(self.terms.timeout_s) as deadline:
                 finished = await self._to_the_end(run)
                 stop = finished.reason
             if deadline.cancelled_caught:

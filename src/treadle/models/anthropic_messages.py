@@ -21,7 +21,7 @@ class AnthropicMessages:
 
     name: str
     endpoint: Endpoint
-    abilities: Abilities = field(default_factory=Abilities)
+    abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False))
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     """Further top-level fields of each request (`extra_body`)."""
 

@@ -17,6 +17,8 @@ class Abilities:
 
     output_schema: bool = True
     """Whether the wire takes a JSON Schema for the final answer."""
+    open_schema: bool = True
+    """Whether that schema may have objects with free keys."""
 
 
 @runtime_checkable

@@ -1,10 +1,14 @@
 """One HTTP client session for each event loop, closed with its loop."""
 
 import asyncio
+import atexit
 import contextlib
+import gc
 import os
 import ssl
+import warnings
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 import aiohttp
 
@@ -13,21 +17,41 @@ from treadle.settings import Settings
 CONNECT_TIMEOUT_S = 30.0
 KEEPALIVE_S = 30.0
 
-_sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None, None]]] = {}
+
+class _Connector(aiohttp.TCPConnector):
+    """Leaves its connections to the parent when it finds itself in a forked child.
+
+    Closing them there would take them out of the event loop of the parent, with which the child shares them.
+    """
+
+    owner: int | None = None
+
+    def __del__(self) -> None:
+        if self.owner == os.getpid():
+            super().__del__()
+
+
+class _Open(NamedTuple):
+    session: aiohttp.ClientSession
+    connector: _Connector
+    guard: AsyncGenerator[None, None]
+
+
+_open: dict[asyncio.AbstractEventLoop, _Open] = {}
 
 
 async def session() -> aiohttp.ClientSession:
     """The client session of the running loop. Connections are pooled in it; nobody needs to close it."""
     loop = asyncio.get_running_loop()
-    if (known := _sessions.get(loop)) and not known[0].closed:
-        return known[0]
+    if known := _open.get(loop):
+        return known.session
     _forget_closed_loops()
-    made = _make(Settings.read())
+    made, connector = _make(Settings.read())
     guard = _guard(loop, made)
     # asyncio.run, and whoever else ends a loop through `shutdown_asyncgens`, closes the async generators that
     # were started in it before it closes the loop: so the session is closed in time, inside its own loop
     await anext(guard)
-    _sessions[loop] = (made, guard)
+    _open[loop] = _Open(made, connector, guard)
     return made
 
 
@@ -35,55 +59,66 @@ async def _guard(loop: asyncio.AbstractEventLoop, made: aiohttp.ClientSession) -
     try:
         yield
     finally:
-        _sessions.pop(loop, None)
+        _open.pop(loop, None)
         await made.close()
 
 
 async def close() -> None:
     """Close the session of the running loop, if there is one. The next request opens a new one."""
-    if known := _sessions.pop(asyncio.get_running_loop(), None):
-        await known[1].aclose()
+    if known := _open.pop(asyncio.get_running_loop(), None):
+        await known.guard.aclose()
 
 
-def _make(settings: Settings) -> aiohttp.ClientSession:
+def _make(settings: Settings) -> tuple[aiohttp.ClientSession, _Connector]:
     # aiohttp makes its TLS context when it is imported; certificates that were named later need their own
     tls = ssl.create_default_context() if settings.own_certificates else True
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=300, ssl=tls),
+    connector = _Connector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=300, ssl=tls)
+    connector.owner = os.getpid()
+    made = aiohttp.ClientSession(
+        connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-        trust_env=settings.proxied,  # looking at the environment costs time on each request
     )
+    return made, connector
 
 
 def _forget_closed_loops() -> None:
     """Drop sessions whose loop was closed without closing its generators; their sockets are closed too."""
-    for loop in [loop for loop in list(_sessions) if loop.is_closed()]:
-        made, _ = _sessions.pop(loop)
-        _abandon(made)
+    closed = [loop for loop in list(_open) if loop.is_closed()]
+    if not closed:
+        return
+    with warnings.catch_warnings():
+        # no loop is left to close the connections: being collected closes them, with a warning about each
+        warnings.simplefilter("ignore", ResourceWarning)
+        for loop in closed:
+            _abandon(loop)
+        gc.collect()
 
 
-def _abandon(made: aiohttp.ClientSession) -> None:
-    """Let go of a session whose loop cannot run any more, without a warning about it."""
-    connector = made.connector
-    made.detach()
-    if connector is not None:
-        closing = connector.close(abort_ssl=True).__await__()
-        # no loop is left to await it; its first step closes the sockets, and then tells a loop that is closed
-        with contextlib.suppress(RuntimeError):
+def _abandon(loop: asyncio.AbstractEventLoop) -> None:
+    if known := _open.pop(loop, None):  # else another thread was faster
+        known.session.detach()
+        closing = known.connector.close().__await__()
+        with contextlib.suppress(RuntimeError):  # it may want to tell a loop that is closed
             next(closing, None)
         closing.close()
 
 
+@atexit.register
+def _close_at_exit() -> None:
+    """Close what belongs to loops that have ended, or that nobody runs any more."""
+    _forget_closed_loops()
+    for loop, known in list(_open.items()):
+        if not loop.is_running():
+            loop.run_until_complete(known.guard.aclose())
+
+
 def _forget_after_fork() -> None:
     """A child shares its parent's sockets: it must neither use nor shut them down."""
-    for made, _ in _sessions.values():
-        made.detach()
-        _left_to_the_parent.append(made)
-    _sessions.clear()
+    for known in _open.values():
+        known.session.detach()
+    _open.clear()
 
-
-_left_to_the_parent: list[aiohttp.ClientSession] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)

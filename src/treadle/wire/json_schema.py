@@ -1,16 +1,19 @@
 """JSON Schemas as providers take them for strict output."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias, cast
 
 Schema: TypeAlias = dict[str, Any]
 
 # What strict decoding does not take; the validation afterwards checks it all the same.
-_ALWAYS_DROPPED = frozenset({"default", "title", "examples", "discriminator", "uniqueItems"})
-_DROPPED = _ALWAYS_DROPPED | {
-    *("not", "if", "then", "else", "contains", "minContains", "maxContains", "propertyNames"),
-    *("patternProperties", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
-}
+_DROPPED = frozenset(
+    {
+        *("default", "title", "examples", "discriminator", "uniqueItems"),
+        *("not", "if", "then", "else", "contains", "minContains", "maxContains", "propertyNames"),
+        *("patternProperties", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas"),
+    }
+)
 
 # Limits that Messages does not take: they are told in the description instead.
 _LIMITS = (
@@ -19,7 +22,7 @@ _LIMITS = (
 )
 
 _NAMED = ("properties", "$defs", "definitions")
-_VERBATIM = ("enum", "const", "required")
+_NESTED = ("items", "prefixItems", "anyOf", "oneOf", "allOf")
 
 
 def strict(schema: Mapping[str, Any]) -> Schema | None:
@@ -40,16 +43,18 @@ def strict(schema: Mapping[str, Any]) -> Schema | None:
 def closed(schema: Mapping[str, Any]) -> Schema | None:
     """`schema` as Messages takes it for the answer, or None if it cannot be said so.
 
-    Objects allow no further properties; free keys cannot be said. Limits of numbers, texts and lists are
-    not taken, so they become words of the description.
+    Objects allow no further properties; free keys cannot be said, nor can a schema that contains itself.
+    Limits of numbers, texts and lists are not taken, so they become words of the description.
 
     Source:
         Anthropic, "Structured outputs", JSON Schema limitations.
     """
     try:
-        return _walk(_with_root(schema), _closed)
+        said: Schema = _walk(_with_root(schema), _closed)
+        _check_acyclic(said)
     except _NotSaid:
         return None
+    return said
 
 
 class _NotSaid(Exception):
@@ -58,14 +63,15 @@ class _NotSaid(Exception):
 
 def _with_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """`schema` with its root in place: of a model that contains itself, pydantic gives a reference to it."""
-    kind, name = str(schema.get("$ref", "")).rpartition("/")[::2]
     defs = schema.get("$defs")
-    if kind == "#/$defs" and isinstance(defs, Mapping) and name in defs:
-        return {**cast("Mapping[str, Any]", defs)[name], "$defs": defs}
-    return schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if not isinstance(defs, Mapping) or name not in defs:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**cast("Mapping[str, Any]", defs)[name], **rest}
 
 
-def _walk(node: Any, rule: Callable[[Mapping[str, Any], Schema], Schema]) -> Any:
+def _walk(node: Any, rule: Callable[[Mapping[str, Any], Schema], None]) -> Any:
     """`node` with `rule` applied to each schema in it, the innermost first."""
     if isinstance(node, list):
         return [_walk(item, rule) for item in cast("list[Any]", node)]
@@ -74,28 +80,28 @@ def _walk(node: Any, rule: Callable[[Mapping[str, Any], Schema], Schema]) -> Any
     schema = cast("Mapping[str, Any]", node)
     said: Schema = {}
     for name, value in schema.items():
-        if name in _VERBATIM:
-            said[name] = value
-        elif name in _NAMED and isinstance(value, Mapping):
+        if name in _NAMED and isinstance(value, Mapping):
             # the names are the user's: a property may be called `title` or `default`
             named = cast("Mapping[str, Any]", value)
             said[name] = {key: _walk(child, rule) for key, child in named.items()}
         elif name not in _DROPPED:
-            said[name] = _walk(value, rule)
-    return rule(schema, _said_by_every_provider(said))
+            said[name] = _walk(value, rule) if name in _NESTED else value
+    _rephrase(said)
+    rule(schema, said)
+    return said
 
 
-def _said_by_every_provider(said: Schema) -> Schema:
+def _rephrase(said: Schema) -> None:
+    """Says in words that every provider takes what has such words."""
     if "oneOf" in said:  # a tagged union: each member already says its tag
         said["anyOf"] = said.pop("oneOf")
     if "allOf" in said:
         parts = said.pop("allOf")
         if len(parts) != 1:
             raise _NotSaid
-        said = {**parts[0], **said}
-    if "$ref" in said and len(said) > 1 and "$defs" not in said:  # a reference stands alone
+        said |= {**parts[0], **said}
+    if "$ref" in said and len(said) > 1:  # a reference stands alone
         said["anyOf"] = [{"$ref": said.pop("$ref")}]
-    return said
 
 
 def _is_object(said: Mapping[str, Any]) -> bool:
@@ -103,7 +109,7 @@ def _is_object(said: Mapping[str, Any]) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in said
 
 
-def _strict(schema: Mapping[str, Any], said: Schema) -> Schema:
+def _strict(schema: Mapping[str, Any], said: Schema) -> None:
     if not said.keys() & {"type", "anyOf", "$ref", "properties"}:
         raise _NotSaid
     if _is_object(said):
@@ -111,20 +117,38 @@ def _strict(schema: Mapping[str, Any], said: Schema) -> Schema:
             raise _NotSaid
         _close(schema, said)
         said["required"] = list(said["properties"])
-    return said
 
 
-def _closed(schema: Mapping[str, Any], said: Schema) -> Schema:
+def _closed(schema: Mapping[str, Any], said: Schema) -> None:
     if _is_object(said):
         _close(schema, said)
     limits = {name: said.pop(name) for name in _LIMITS if name in said}
     if limits:
         told = ", ".join(f"{name}: {value}" for name, value in limits.items())
         said["description"] = f"{said.get('description', '')} ({told})".lstrip()
-    return said
 
 
 def _close(schema: Mapping[str, Any], said: Schema) -> None:
     if schema.get("additionalProperties") not in (None, False):
         raise _NotSaid
     said["additionalProperties"] = False
+
+
+def _check_acyclic(said: Schema) -> None:
+    defs: Mapping[str, Any] = said.get("$defs", {})
+    try:
+        TopologicalSorter({f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}).prepare()
+    except CycleError as error:
+        raise _NotSaid from error
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for item in cast("list[Any]", node):
+            yield from _references(item)
+    elif isinstance(node, dict):
+        schema = cast("dict[str, Any]", node)
+        if isinstance(reference := schema.get("$ref"), str):
+            yield reference
+        for value in schema.values():
+            yield from _references(value)
