@@ -20,6 +20,7 @@ CLOSE_S = 5.0
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 
 
 def run(work: Coroutine[Any, Any, T], *, instead: str) -> T:
@@ -57,20 +58,21 @@ def check_no_loop(work: Coroutine[Any, Any, Any] | None = None, *, instead: str)
 
 def loop() -> asyncio.AbstractEventLoop:
     """The background loop; started at the first call, and again in a forked child."""
-    global _loop
+    global _loop, _thread
     with _lock:
-        if _loop is None or _loop.is_closed():
+        if _loop is None:
             _loop = asyncio.new_event_loop()
-            started = threading.Event()
-            threading.Thread(target=_serve, args=(_loop, started), name=THREAD_NAME, daemon=True).start()
-            started.wait()
+            _thread = threading.Thread(target=_serve, args=(_loop,), name=THREAD_NAME, daemon=True)
+            _thread.start()
         return _loop
 
 
-def _serve(served: asyncio.AbstractEventLoop, started: threading.Event) -> None:
+def _serve(served: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(served)
-    served.call_soon(started.set)
-    served.run_forever()
+    try:
+        served.run_forever()
+    finally:
+        served.close()
 
 
 async def _end() -> None:
@@ -89,12 +91,13 @@ def shut_down() -> None:
     """End the background loop; the next synchronous call starts a new one. Called at exit."""
     global _loop
     with _lock:
-        ended, _loop = _loop, None
-    if ended is None or ended.is_closed():
+        ended, thread, _loop = _loop, _thread, None
+    if ended is None or thread is None:
         return
     future = asyncio.run_coroutine_threadsafe(_end(), ended)
     concurrent.futures.wait([future], CLOSE_S)
     ended.call_soon_threadsafe(ended.stop)
+    thread.join(CLOSE_S)
 
 
 def _forget_after_fork() -> None:

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from treadle.conversation.events import Approval, Done, Event, Result
 from treadle.errors import OutputInvalid
@@ -48,7 +47,7 @@ class AsyncEventStream:
         self._denies = denies_unanswered
         self._result: Result | None = None
         self._task: asyncio.Task[None] | None = None
-        self._receive: MemoryObjectReceiveStream[Event] | None = None
+        self._channel = _Channel()
         self._asked: Approval | None = None
         self._closed = False
 
@@ -72,12 +71,10 @@ class AsyncEventStream:
             raise StopAsyncIteration
         if self._task is None:
             self._start()
-        assert self._receive
-        try:
-            event = await self._receive.receive()
-        except anyio.EndOfStream:
+        event = await self._channel.receive()
+        if event is None:
             await self._finish()
-            raise StopAsyncIteration from None
+            raise StopAsyncIteration
         if isinstance(event, Approval):
             self._asked = event
         elif isinstance(event, Done):
@@ -87,8 +84,6 @@ class AsyncEventStream:
     async def aclose(self) -> None:
         """Cancel the turn if it still runs, and wait until it has let go of its connection and its tools."""
         self._closed = True
-        if self._receive:
-            self._receive.close()
         if self._task and not self._task.done():
             self._task.cancel()
             with anyio.move_on_after(CLOSE_S, shield=True):
@@ -106,50 +101,54 @@ class AsyncEventStream:
         await self.aclose()
 
     def _start(self) -> None:
-        send, self._receive = anyio.create_memory_object_stream[Event](BUFFERED_EVENTS)
         loop = asyncio.get_running_loop()
         # the stream owns this task: aclose ends it, and so does dropping the stream; no task group can be
         # held open here, since `async for` alone may drive a stream
-        self._task = loop.create_task(_produce(self._play, send, self._receive))
-        self._task.add_done_callback(_retrieve)
-        weakref.finalize(self, _let_go, loop, self._task, self._receive).atexit = False
+        self._task = loop.create_task(_produce(self._play, self._channel))
+        self._task.add_done_callback(self._channel.end)
+        weakref.finalize(self, _end_from_anywhere, loop, self._task).atexit = False
 
     async def _finish(self) -> None:
         """After the last event: what the turn raised."""
         self._closed = True
         assert self._task
-        assert self._receive
-        self._receive.close()
         await asyncio.wait([self._task])
         self._task.result()
 
 
-async def _produce(
-    play: Play, send: MemoryObjectSendStream[Event], receive: MemoryObjectReceiveStream[Event]
-) -> None:
-    try:
-        async with send:
-            result, invalid = await play(send.send)
-            await send.send(Done(result))
-    except asyncio.CancelledError:
-        receive.close()  # the loop is ending, and nobody will close the other side
-        raise
+class _Channel:
+    """Events on their way to a listener: `BUFFERED_EVENTS` of them, and then the end."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._slots = asyncio.Semaphore(BUFFERED_EVENTS)
+
+    async def send(self, event: Event) -> None:
+        """Give an event; wait while the listener is too far behind."""
+        await self._slots.acquire()
+        self._queue.put_nowait(event)
+
+    async def receive(self) -> Event | None:
+        """The next event, or None at the end."""
+        event = await self._queue.get()
+        self._slots.release()
+        return event
+
+    def end(self, task: "asyncio.Task[None]") -> None:
+        """No event comes any more: `task` is done. Its error is looked at, so that it warns nobody."""
+        self._queue.put_nowait(None)
+        if not task.cancelled():
+            task.exception()
+
+
+async def _produce(play: Play, channel: _Channel) -> None:
+    result, invalid = await play(channel.send)
+    await channel.send(Done(result))
     if invalid:
         raise invalid
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Look at the task's error, so that a stream that nobody reads to its end causes no warning."""
-    if not task.cancelled():
-        task.exception()
-
-
-def _let_go(
-    loop: asyncio.AbstractEventLoop, task: asyncio.Task[None], receive: MemoryObjectReceiveStream[Event]
-) -> None:
+def _end_from_anywhere(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:
     """End the turn of a stream that was dropped, in whatever thread that was noticed."""
-    if loop.is_closed():
-        receive.close()
-        return
-    loop.call_soon_threadsafe(receive.close)
-    loop.call_soon_threadsafe(task.cancel)
+    if not task.done() and not loop.is_closed():
+        loop.call_soon_threadsafe(task.cancel)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from treadle.settings import Settings
+from treadle.errors import InvalidArgument
+from treadle.settings import Settings, proxy_for
 
 CONNECT_TIMEOUT_S = 30.0
 KEEPALIVE_S = 30.0
@@ -67,6 +68,20 @@ async def close() -> None:
     """Close the session of the running loop, if there is one. The next request opens a new one."""
     if known := _open.pop(asyncio.get_running_loop(), None):
         await known.guard.aclose()
+
+
+def proxy(url: str) -> str | None:
+    """The proxy for `url`, as the environment names it now.
+
+    Not aiohttp's `trust_env`: that reads ~/.netrc at each request, and sends what stands there to providers.
+    """
+    named = proxy_for(url)
+    if named and not named.startswith(("http://", "https://")):
+        scheme = named.partition("://")[0]
+        raise InvalidArgument(
+            f"a proxy of kind {scheme!r} is not supported: write HTTPS_PROXY=http://HOST:PORT"
+        )
+    return named
 
 
 def _make(settings: Settings) -> tuple[aiohttp.ClientSession, _Connector]:

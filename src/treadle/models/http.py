@@ -1,9 +1,12 @@
 """One call of a provider over HTTP: deadline, retries, errors, streams."""
 
+import io
 import json
 import random
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,8 +14,8 @@ import aiohttp
 import anyio
 
 from treadle.errors import BadResponse, InvalidArgument, ModelError, ModelUnavailable
-from treadle.models.clients import session
-from treadle.models.failures import failure, is_retried
+from treadle.models.clients import proxy, session
+from treadle.models.failures import MIN_SECRET_CHARS, failure, is_retried
 from treadle.wire.sse import Events
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
@@ -20,6 +23,11 @@ DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_RETRIES = 2
 RETRY_AFTER_CAP_S = 60.0
 """A provider that asks for a longer wait gets no retry: the caller is told how long it would be."""
+EXCERPT_CHARS = 300
+"""What is shown of an answer that cannot be read."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,19 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         for name, value in self.headers.items():
-            if not (name + value).isprintable() or not (name + value).isascii():
+            if not _TOKEN.fullmatch(name) or not value.isprintable() or not value.isascii():
                 raise InvalidArgument(
                     f"header {name!r} holds a character that HTTP does not allow: check the key, "
                     "extra_headers and metadata for line breaks and letters beyond ASCII"
                 )
+
+    def masked(self, text: str) -> str:
+        """`text` without the key, and without what else the headers prove who we are with."""
+        theirs = (v.rpartition(" ")[2] for name, v in self.headers.items() if name in _SECRET_HEADERS)
+        for secret in (self.secret, *theirs):
+            if len(secret) >= MIN_SECRET_CHARS:
+                text = text.replace(secret, "[key]")
+        return text
 
 
 @dataclass(frozen=True)
@@ -74,31 +90,33 @@ async def call(endpoint: Endpoint, body: bytes, on_event: OnEvent | None = None)
     Raises:
         ModelError: the last answer was an error, or there was none within the deadline.
     """
-    try:
-        with anyio.fail_after(endpoint.timeout_s):
-            return await _with_retries(endpoint, body, on_event)
-    except TimeoutError as error:
-        raise ModelUnavailable(
-            f"{endpoint.provider} gave no whole answer within {endpoint.timeout_s:g} s: "
-            "raise `timeout` in completion_kwargs",
-            provider=endpoint.provider,
-        ) from error
+    # not `fail_after`: a TimeoutError of the listener is none of ours
+    with anyio.move_on_after(endpoint.timeout_s) as scope:
+        return await _with_retries(endpoint, body, on_event, scope.deadline)
+    raise ModelUnavailable(
+        f"{endpoint.provider} gave no whole answer within {endpoint.timeout_s:g} s: "
+        "raise `timeout` in completion_kwargs",
+        provider=endpoint.provider,
+    )
 
 
-async def _with_retries(endpoint: Endpoint, body: bytes, on_event: OnEvent | None) -> Answer:
-    for attempt in range(endpoint.retries + 1):
+async def _with_retries(endpoint: Endpoint, body: bytes, on_event: OnEvent | None, deadline: float) -> Answer:
+    attempt = 0
+    while True:
         exchange = _Exchange(endpoint, body, on_event)
         try:
             return await exchange.run()
         except ModelError as error:
-            wait_s = error.retry_after_s
-            over = wait_s is not None and wait_s > RETRY_AFTER_CAP_S
-            if attempt == endpoint.retries or not exchange.may_repeat or over:
+            if attempt >= endpoint.retries or not exchange.may_repeat:
                 raise
-        if wait_s is None:
-            wait_s = backoff_s(attempt, base_s=0.5, cap_s=8, rng=endpoint.rng)
+            wait_s = error.retry_after_s
+            if wait_s is None:
+                wait_s = backoff_s(attempt, base_s=0.5, cap_s=8, rng=endpoint.rng)
+            # what went wrong says more than that the time ran out while we waited
+            if wait_s > min(RETRY_AFTER_CAP_S, deadline - anyio.current_time()):
+                raise
         await endpoint.sleep(wait_s)
-    raise AssertionError("the last attempt returns or raises")
+        attempt += 1
 
 
 @dataclass(slots=True)
@@ -118,100 +136,128 @@ class _Exchange:
         return self.passing and not self.handed_over
 
     async def run(self) -> Answer:
+        client = await session()
+        # aiohttp warns about bytes of this length, which it would send in one piece
+        data = io.BytesIO(self.body) if len(self.body) > 2**20 else self.body
+        with self._connection():
+            response = await client.post(
+                self.endpoint.url,
+                data=data,
+                headers=self.endpoint.headers,
+                allow_redirects=False,
+                proxy=proxy(self.endpoint.url),
+            )
+        async with response:
+            if response.status != 200:
+                raise await self._failure(response)
+            if self.on_event is None:
+                return Answer(self._object(await self._read(response)), response.headers)
+            await self._stream(response, self.on_event)
+            return Answer({}, response.headers)
+
+    @contextmanager
+    def _connection(self) -> Generator[None]:
+        """What fails in the block is the connection. The listener never runs in it: its errors are its own."""
         try:
-            client = await session()
-            async with client.post(
-                self.endpoint.url, data=self.body, headers=self.endpoint.headers, allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    raise await self._failure(response)
-                if self.on_event is None:
-                    return self._whole(await _read(response), response.headers)
-                await self._stream(response, self.on_event)
-                return Answer({}, response.headers)
+            yield
         except aiohttp.InvalidURL as error:
             raise InvalidArgument(f"not an HTTP URL: {self.endpoint.url!r}; check api_base") from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._no_answer(error) from error
 
-    def _whole(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        try:
-            parsed: object = json.loads(body)
-        except ValueError as error:
-            raise self._unreadable(body) from error
-        if not isinstance(parsed, dict):
-            raise self._unreadable(body)
-        return Answer(cast("dict[str, Any]", parsed), headers)
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The whole body, up to `BODY_LIMIT_BYTES`."""
+        chunks: list[bytes] = []
+        size = 0
+        with self._connection():
+            async for chunk in response.content.iter_any():
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > BODY_LIMIT_BYTES:
+                    raise BadResponse(
+                        f"{self.endpoint.provider} sent an answer of more than {BODY_LIMIT_BYTES} bytes",
+                        provider=self.endpoint.provider,
+                    )
+        return b"".join(chunks)
 
     async def _stream(self, response: aiohttp.ClientResponse, on_event: OnEvent) -> None:
-        events = Events()
-        try:
-            async for chunk in response.content.iter_any():
-                for data in events.feed(chunk):
-                    await self._event(data, on_event)
-            for data in events.end():
+        events, head = Events(), b""
+        while True:
+            with self._connection():
+                chunk = await response.content.readany()
+            head = head or chunk
+            for data in events.feed(chunk) if chunk else events.end():
                 await self._event(data, on_event)
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._no_answer(error) from error
+            if not chunk:
+                break
+        if not self.handed_over:
+            self.passing = not head
+            raise self._unreadable(head, "no event")
 
     async def _event(self, data: bytes, on_event: OnEvent) -> None:
         if data.strip() == b"[DONE]":
             return
-        try:
-            parsed: object = json.loads(data)
-        except ValueError as error:
-            raise self._unreadable(data) from error
-        if not isinstance(parsed, dict):
-            raise self._unreadable(data)
-        event = cast("dict[str, Any]", parsed)
+        event = self._object(data)
         if event.get("error"):
             raise self._failure_in_stream(event, data)
         self.handed_over = True
         await on_event(event)
 
+    def _object(self, body: bytes) -> dict[str, Any]:
+        try:
+            parsed: object = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable(body, "no JSON object") from error
+        if not isinstance(parsed, dict):
+            raise self._unreadable(body, "no JSON object")
+        return cast("dict[str, Any]", parsed)
+
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         if 300 <= response.status < 400:
+            target = self.endpoint.masked(response.headers.get("location", ""))
             raise InvalidArgument(
-                f"{self.endpoint.url} redirects to {response.headers.get('location')!r}, and keys do not "
-                "follow redirects: set api_base to the address that answers"
+                f"{self.endpoint.url} redirects to {target!r}, and keys do not follow redirects: "
+                "set api_base to the address that answers"
             )
+        body = await self._read(response)
         self.passing = is_retried(response.status, response.headers)
+        return self._refusal(response.status, body, response.headers)
+
+    def _failure_in_stream(self, event: Mapping[str, Any], data: bytes) -> ModelError:
+        status = _status_in_stream(event["error"])
+        self.passing = is_retried(status, {})
+        return self._refusal(status, data, {})
+
+    def _refusal(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
         return failure(
-            response.status,
-            await _read(response),
-            response.headers,
+            status,
+            self.endpoint.masked(body.decode("utf-8", "replace")).encode("utf-8"),
+            headers,
             provider=self.endpoint.provider,
             secret=self.endpoint.secret,
             now_s=time.time(),
         )
 
-    def _failure_in_stream(self, event: Mapping[str, Any], data: bytes) -> ModelError:
-        error: Any = event["error"]
-        kind = str(cast("dict[str, Any]", error).get("type")) if isinstance(error, dict) else ""
-        status = _STATUS_IN_STREAM.get(kind, 500)
-        self.passing = is_retried(status, {})
-        return failure(
-            status, data, {}, provider=self.endpoint.provider, secret=self.endpoint.secret, now_s=time.time()
-        )
-
     def _no_answer(self, error: Exception) -> ModelUnavailable:
-        self.passing = True
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+        self.passing = not untrusted
+        said = self.endpoint.masked(f"{type(error).__name__}: {error}".removesuffix(": "))
+        hint = "; name the certificates to trust in SSL_CERT_FILE" if untrusted else ""
         return ModelUnavailable(
-            f"no answer from {self.endpoint.provider} at {self.endpoint.url}: {said}",
+            f"no answer from {self.endpoint.provider} at {self.endpoint.url}: {said}{hint}",
             provider=self.endpoint.provider,
         )
 
-    def _unreadable(self, body: bytes) -> BadResponse:
-        text = body[:300].decode("utf-8", "replace")
+    def _unreadable(self, body: bytes, lacking: str) -> BadResponse:
+        text = self.endpoint.masked(body.decode("utf-8", "replace"))[:EXCERPT_CHARS]
         return BadResponse(
-            f"{self.endpoint.provider} at {self.endpoint.url} answered with no JSON object: {text!r}; "
+            f"{self.endpoint.provider} at {self.endpoint.url} answered with {lacking}: {text!r}; "
             "check api_base",
             provider=self.endpoint.provider,
         )
 
 
-# Messages names the kind of an error in the middle of a stream, where there is no status any more.
+# In the middle of a stream there is no status any more, only its name.
 _STATUS_IN_STREAM = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -219,17 +265,17 @@ _STATUS_IN_STREAM = {
     "not_found_error": 404,
     "request_too_large": 413,
     "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
     "overloaded_error": 529,
 }
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The whole body, up to `BODY_LIMIT_BYTES`."""
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > BODY_LIMIT_BYTES:
-            raise BadResponse(f"the provider's answer is longer than {BODY_LIMIT_BYTES} bytes")
-    return b"".join(chunks)
+def _status_in_stream(error: Any) -> int:
+    """The HTTP status that an error in a stream stands for: Messages names it, gateways give its number."""
+    if not isinstance(error, dict):
+        return 500
+    said = cast("dict[str, Any]", error)
+    number = str(said.get("code"))
+    if re.fullmatch("[45][0-9][0-9]", number):
+        return int(number)
+    return _STATUS_IN_STREAM.get(str(said.get("type"))) or _STATUS_IN_STREAM.get(number, 500)

@@ -1,0 +1,382 @@
+"""A real LiteLLM proxy between the tool loop and the strict fake provider."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import BaseModel
+
+import treadle
+from treadle import Event, Harness, Result, ToolLoopOptions, sandbox
+from treadle.conversation.request import ModelRequest
+from treadle.testing import Step, call, fail, say, think
+from treadle.testing.upstream import Upstream, running
+
+pytestmark = pytest.mark.slow
+
+START_S = 120.0
+STOP_S = 10.0
+EVENT_S = 20.0
+UPSTREAM_KEY = "sk-of-the-upstream"
+
+# LiteLLM loads it from beside its configuration, and calls it after each answer.
+RECORDER = """
+import json
+from pathlib import Path
+
+from litellm.integrations.custom_logger import CustomLogger
+
+
+class Recorder(CustomLogger):
+    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+        logged = kwargs["standard_logging_object"]
+        line = {"tags": logged["request_tags"], "metadata": logged["metadata"]["spend_logs_metadata"]}
+        with Path(__file__).with_name("events.jsonl").open("a") as events:
+            events.write(json.dumps(line) + "\\n")
+
+
+instance = Recorder()
+"""
+
+
+class Verdict(BaseModel):
+    file: str
+    lines: int
+
+
+@dataclass
+class Stage:
+    """A script that goes on from test to test, as the proxy and its upstream do."""
+
+    steps: deque[Step] = field(default_factory=deque[Step])
+
+    def __call__(self, request: ModelRequest) -> Step:
+        return self.steps.popleft()
+
+
+@dataclass(frozen=True)
+class Proxy:
+    base_url: str
+    key: str
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the recorder was told so far."""
+        file = self.folder / "events.jsonl"
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+    def wait_until(self, happened: Callable[[], bool], within_s: float) -> None:
+        """Look again and again: nothing that can be waited on tells what a foreign process has done."""
+        deadline = time.monotonic() + within_s
+        while not happened():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+                pytest.fail(f"the proxy ended with {self.process.returncode}:\n{self.log}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {within_s:g} s:\n{self.log}")
+
+    def answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"{self.base_url}/health/liveliness", timeout=5) as answer:
+                return answer.status == 200
+        return False
+
+
+@dataclass
+class Setting:
+    """One test's view of the fake provider and the proxy in front of it."""
+
+    stage: Stage
+    upstream: Upstream
+    proxy: Proxy
+    folder: Path
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [cast("dict[str, Any]", request.body) for request in self.upstream.requests]
+
+    def turn(
+        self, model: str, *steps: Step, stream: bool = False, **options: Any
+    ) -> tuple[Result, list[Event]]:
+        """Play `steps` to a turn that has two tools and goes through the proxy."""
+        self.stage.steps.extend(steps)
+        given: dict[str, Any] = {
+            "sandbox": sandbox.local(self.folder),
+            "model": f"litellm_proxy/{model}",
+            "api_base": self.proxy.base_url,
+            "api_key": self.proxy.key,
+            "tools": [self.list_files, self.read_file],
+            "metadata": {"task": "code-review"},
+            **options,
+        }
+        if not stream:
+            result = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", **given)
+            return result, result.events
+        *events, done = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", stream=True, **given)
+        assert isinstance(done, treadle.Done)
+        return done.result, events
+
+    def list_files(self) -> list[str]:
+        """The names of the files."""
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def read_file(self, name: str) -> str:
+        """The text of a file."""
+        return (self.folder / name).read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture(scope="module")
+def upstream(stage: Stage) -> Generator[Upstream]:
+    with running(stage, api_key=UPSTREAM_KEY) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def proxy(
+    litellm_proxy_bin: Path, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Proxy]:
+    folder, key = tmp_path_factory.mktemp("proxy"), f"sk-{secrets.token_urlsafe(32)}"
+    (folder / "config.yaml").write_text(json.dumps(_config(upstream.base_url, key)), "utf-8")
+    (folder / "recorder.py").write_text(RECORDER, "utf-8")
+    port = _free_port()
+    command = [litellm_proxy_bin / "litellm", "--config", "config.yaml", "--telemetry", "False"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=folder,
+            env=_environment(folder),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        proxy = Proxy(f"http://127.0.0.1:{port}", key, folder, process)
+        proxy.wait_until(proxy.answers, START_S)
+        yield proxy
+    finally:
+        _stop(process)
+
+
+def _config(upstream_url: str, master_key: str) -> dict[str, object]:
+    """JSON is YAML too."""
+    openai = {"model": "openai/coder", "api_base": f"{upstream_url}/v1", "api_key": UPSTREAM_KEY}
+    claude = {"model": "anthropic/claude-opus-4-8", "api_base": upstream_url, "api_key": UPSTREAM_KEY}
+    return {
+        "model_list": [
+            {"model_name": "coder", "litellm_params": openai},
+            {"model_name": "claude-coder", "litellm_params": claude},
+        ],
+        "general_settings": {"master_key": master_key},
+        "litellm_settings": {"callbacks": ["recorder.instance"]},
+        # a failed deployment would rest for some seconds, and the next test with it
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+    }
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Nothing of ours: neither keys nor a database may leak in. The rest keeps it off the network."""
+    known = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    local = dict.fromkeys(("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS", "BLOG_POSTS"), "True")
+    return {**known, "HOME": str(home), **{f"LITELLM_LOCAL_{name}": value for name, value in local.items()}}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def setting(stage: Stage, upstream: Upstream, proxy: Proxy, tmp_path: Path) -> Generator[Setting]:
+    (tmp_path / "a.py").write_text("x = 1\n", "utf-8")
+    for seen in (stage.steps, upstream.requests, upstream.refusals):
+        seen.clear()
+    before = len(proxy.log)
+    yield Setting(stage, upstream, proxy, tmp_path)
+    print(proxy.log[before:])  # noqa: T201 - pytest shows it where a test failed
+
+
+VERDICT = say('{"file": "a.py", "lines": 1}')
+LOOKING = (
+    say("I look.") + call("list_files"),
+    call("read_file", name="a.py") + call("list_files"),
+    VERDICT,
+)
+THINKING = "The files come first, then what is in them."
+CODER_OPTIONS = ToolLoopOptions(completion_kwargs={"temperature": 0.2, "reasoning_effort": "high"})
+CLAUDE_OPTIONS = ToolLoopOptions(completion_kwargs={"reasoning_effort": "high"})  # it takes no temperature
+
+
+def _names(tools: list[dict[str, Any]]) -> list[str]:
+    return [tool["function"]["name"] for tool in tools]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_parameters_and_output_pass_the_proxy(setting: Setting, stream: bool) -> None:
+    result, events = setting.turn("coder", *LOOKING, stream=stream, output=Verdict, options=CODER_OPTIONS)
+
+    assert result.error is None
+    assert result.output == Verdict(file="a.py", lines=1)
+    assert [event.output for event in events if isinstance(event, treadle.ToolResult)] == [
+        '["a.py"]',
+        "x = 1\n",
+        '["a.py"]',
+    ]
+    assert setting.upstream.refusals == []
+    assert len(setting.bodies) == 3
+    for body in setting.bodies:
+        assert (body["model"], body["temperature"], body["reasoning_effort"]) == ("coder", 0.2, "high")
+        assert body.get("stream", False) is stream
+        assert _names(body["tools"]) == ["list_files", "read_file"]
+        assert body["response_format"]["json_schema"]["name"] == "Verdict"
+    assert result.usage == treadle.Usage(input_tokens=30, output_tokens=15, calls=3)
+
+
+def test_text_arrives_piece_by_piece(setting: Setting) -> None:
+    _, events = setting.turn("coder", say("One word after the other, until the end."), stream=True)
+
+    pieces = [event.delta for event in events if isinstance(event, treadle.Text)]
+    assert "".join(pieces) == "One word after the other, until the end."
+    assert len(pieces) > 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_comes_back_to_claude_as_it_was_signed(setting: Setting, stream: bool) -> None:
+    looking = think(THINKING, signature="c2lnbmVk") + call("list_files")
+
+    result, events = setting.turn("claude-coder", looking, VERDICT, stream=stream, options=CLAUDE_OPTIONS)
+
+    assert result.error is None
+    assert "".join(event.delta for event in events if isinstance(event, treadle.Reasoning)) == THINKING
+    assert setting.upstream.refusals == []
+    _, second = setting.bodies
+    assert second["output_config"] == {"effort": "high"}
+    assert second["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": THINKING, "signature": "c2lnbmVk"},
+        {"type": "tool_use", "id": "call_1_1_list_files", "name": "list_files", "input": {}},
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_claude_gives_structured_output(setting: Setting, stream: bool) -> None:
+    result, _ = setting.turn("claude-coder", call("list_files"), VERDICT, stream=stream, output=Verdict)
+
+    assert result.error is None
+    assert result.output == Verdict(file="a.py", lines=1)
+    assert setting.upstream.refusals == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_price_that_the_proxy_knows_is_told(setting: Setting, stream: bool) -> None:
+    result, _ = setting.turn("claude-coder", say("Hello."), stream=stream)
+
+    assert result.cost_known
+    assert result.cost == pytest.approx(10 * 5e-6 + 5 * 25e-6)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_spend_is_filed_under_our_tags_and_the_callers_metadata(setting: Setting, stream: bool) -> None:
+    before = len(setting.proxy.events)
+
+    setting.turn("coder", say("Hello."), stream=stream)
+
+    setting.proxy.wait_until(lambda: len(setting.proxy.events) > before, EVENT_S)
+    (event,) = setting.proxy.events[before:]
+    assert event["tags"][:2] == ["harness", "tool_loop"]
+    assert event["metadata"] == {"task": "code-review"}
+
+
+def test_tags_of_the_caller_follow_ours(setting: Setting) -> None:
+    before = len(setting.proxy.events)
+    own = ToolLoopOptions(completion_kwargs={"extra_headers": {"X-LiteLLM-Tags": "nightly"}})
+
+    setting.turn("coder", say("Hello."), options=own)
+
+    setting.proxy.wait_until(lambda: len(setting.proxy.events) > before, EVENT_S)
+    assert setting.proxy.events[before]["tags"][:3] == ["harness", "tool_loop", "nightly"]
+
+
+def test_the_upstream_gets_neither_our_key_nor_our_headers(setting: Setting) -> None:
+    setting.turn("coder", say("Hello."))
+
+    (request,) = setting.upstream.requests
+    assert request.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
+    assert not [name for name in request.headers if name.startswith("x-litellm")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_wrong_key_is_an_authentication_error(setting: Setting, stream: bool) -> None:
+    result, _ = setting.turn("coder", stream=stream, api_key="sk-nobody-knows-this-one")
+
+    assert isinstance(result.error, treadle.AuthenticationError)
+    assert "sk-nobody-knows-this-one" not in result.text
+    assert setting.upstream.requests == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_unknown_model_group_is_told_in_the_words_of_the_proxy(setting: Setting, stream: bool) -> None:
+    result, _ = setting.turn("nobody", stream=stream)
+
+    assert isinstance(result.error, treadle.ModelError)
+    assert result.stop_reason == "runtime_error"
+    assert "Invalid model name passed in model=nobody" in str(result.error)
+    assert setting.upstream.requests == []
+
+
+TOO_LONG = {
+    "coder": "This model's maximum context length is 8 tokens. However, your messages resulted in 9 tokens.",
+    "claude-coder": "prompt is too long: 9 tokens > 8 maximum",
+}
+FAILURES: Mapping[str, tuple[int, type[treadle.ModelError]]] = {
+    "too long": (400, treadle.ContextWindowExceeded),
+    "bad": (400, treadle.BadRequest),
+    "key": (401, treadle.AuthenticationError),
+    "rate": (429, treadle.RateLimited),
+    "down": (503, treadle.ModelUnavailable),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("model", TOO_LONG)
+def test_failures_of_the_upstream_keep_their_kind(
+    setting: Setting, model: str, failure: str, stream: bool
+) -> None:
+    status, kind = FAILURES[failure]
+    message = TOO_LONG[model] if failure == "too long" else "the upstream has said no"
+    once = ToolLoopOptions(completion_kwargs={"num_retries": 0})
+
+    result, _ = setting.turn(model, fail(status, message), stream=stream, options=once)
+
+    assert type(result.error) is kind
+    assert message in str(result.error)
+    assert len(setting.upstream.requests) == 1
