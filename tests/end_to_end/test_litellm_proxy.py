@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import pytest
 from pydantic import BaseModel
 
 import treadle
 from treadle import Event, Harness, Result, ToolLoopOptions, sandbox
+from treadle.agents.options import Options
 from treadle.conversation.request import ModelRequest
 from treadle.testing import Step, call, fail, say, think
 from treadle.testing.upstream import Upstream, running
@@ -93,10 +94,11 @@ class Proxy:
                 pytest.fail(f"not within {within_s:g} s:\n{self.log}")
 
     def answers(self) -> bool:
-        with contextlib.suppress(OSError):
+        try:
             with urllib.request.urlopen(f"{self.base_url}/health/liveliness", timeout=5) as answer:
                 return answer.status == 200
-        return False
+        except OSError:
+            return False
 
 
 @dataclass
@@ -113,13 +115,13 @@ class Setting:
         return [cast("dict[str, Any]", request.body) for request in self.upstream.requests]
 
     def turn(
-        self, model: str, *steps: Step, stream: bool = False, **options: Any
+        self, group: str, *steps: Step, stream: bool = False, **options: Unpack[Options]
     ) -> tuple[Result, list[Event]]:
         """Play `steps` to a turn that has two tools and goes through the proxy."""
         self.stage.steps.extend(steps)
-        given: dict[str, Any] = {
-            "sandbox": sandbox.local(self.folder),
-            "model": f"litellm_proxy/{model}",
+        folder = sandbox.local(self.folder)
+        given: Options = {
+            "model": f"litellm_proxy/{group}",
             "api_base": self.proxy.base_url,
             "api_key": self.proxy.key,
             "tools": [self.list_files, self.read_file],
@@ -127,9 +129,10 @@ class Setting:
             **options,
         }
         if not stream:
-            result = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", **given)
+            result = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", sandbox=folder, **given)
             return result, result.events
-        *events, done = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", stream=True, **given)
+        told = treadle.agent(Harness.TOOL_LOOP, "Look at the files.", sandbox=folder, stream=True, **given)
+        *events, done = told
         assert isinstance(done, treadle.Done)
         return done.result, events
 
@@ -271,7 +274,7 @@ def test_text_arrives_piece_by_piece(setting: Setting) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_thinking_comes_back_to_claude_as_it_was_signed(setting: Setting, stream: bool) -> None:
-    looking = think(THINKING, signature="c2lnbmVk") + call("list_files")
+    looking = think(THINKING, signature="c2lnbmVk") + call("list_files", id="call_look")
 
     result, events = setting.turn("claude-coder", looking, VERDICT, stream=stream, options=CLAUDE_OPTIONS)
 
@@ -282,7 +285,7 @@ def test_thinking_comes_back_to_claude_as_it_was_signed(setting: Setting, stream
     assert second["output_config"] == {"effort": "high"}
     assert second["messages"][1]["content"] == [
         {"type": "thinking", "thinking": THINKING, "signature": "c2lnbmVk"},
-        {"type": "tool_use", "id": "call_1_1_list_files", "name": "list_files", "input": {}},
+        {"type": "tool_use", "id": "call_look", "name": "list_files", "input": {}},
     ]
 
 

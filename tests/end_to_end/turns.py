@@ -13,6 +13,9 @@ from pydantic import BaseModel
 
 import treadle
 from treadle import Harness, Result, ToolLoopOptions, sandbox
+from treadle.agents.options import Options
+
+PROMPT = "Look at the files."
 
 
 class Verdict(BaseModel):
@@ -31,20 +34,17 @@ def play(told: Mapping[str, Any]) -> Result:
         """The text of a file."""
         return (folder / name).read_text("utf-8")
 
-    events = treadle.agent(
-        Harness.TOOL_LOOP,
-        "Look at the files.",
-        sandbox=sandbox.local(folder),
-        model=told["model"],
-        api_base=told["api_base"],
-        api_key=told["api_key"],
-        tools=[list_files, read_file],
-        output=Verdict if told["output"] else None,
-        options=ToolLoopOptions(completion_kwargs=told["completion_kwargs"]),
-        stream=told["stream"],
-    )
-    if isinstance(events, Result):
-        return events
+    options: Options = {
+        "model": told["model"],
+        "api_base": told["api_base"],
+        "api_key": told["api_key"],
+        "tools": [list_files, read_file],
+        "output": Verdict if told["output"] else None,
+        "options": ToolLoopOptions(completion_kwargs=told["completion_kwargs"]),
+    }
+    if not told["stream"]:
+        return treadle.agent(Harness.TOOL_LOOP, PROMPT, sandbox=sandbox.local(folder), **options)
+    events = treadle.agent(Harness.TOOL_LOOP, PROMPT, sandbox=sandbox.local(folder), stream=True, **options)
     *_, done = events
     assert isinstance(done, treadle.Done)
     return done.result
@@ -61,7 +61,7 @@ def outcome(result: Result) -> dict[str, Any]:
         "cost": result.cost,
         "cost_known": result.cost_known,
         "error": type(error).__name__ if error else None,
-        "facts": {k: v for k, v in vars(error).items() if k != "result"} if error else None,
+        "facts": vars(error) if error else None,
     }
 
 

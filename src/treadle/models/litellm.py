@@ -11,9 +11,9 @@ import anyio
 
 from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
-from treadle.errors import ContextWindowExceeded, InvalidArgument, ModelError, ModelUnavailable
+from treadle.errors import InvalidArgument, ModelError, ModelUnavailable
 from treadle.models.base import Abilities, OnDelta
-from treadle.models.failures import MESSAGE_LIMIT, kind_of, retry_after_s
+from treadle.models.failures import MESSAGE_LIMIT, MIN_SECRET_CHARS, kind_of, retry_after_s
 from treadle.models.http import DEFAULT_TIMEOUT_S
 from treadle.models.replies import COST_HEADERS, finished, forward
 from treadle.wire.chat_completions.messages import Dialect
@@ -107,25 +107,21 @@ def _headers(response: Any) -> dict[str, str]:
 def _failure(error: Exception, secret: str) -> ModelError:
     given: object = getattr(error, "status_code", None)
     status = given if isinstance(given, int) else None
-    said = str(getattr(error, "message", None) or error)
-    message = (said.replace(secret, "[key]") if secret else said)[:MESSAGE_LIMIT]
+    message = str(getattr(error, "message", None) or error)
+    if len(secret) >= MIN_SECRET_CHARS:
+        message = message.replace(secret, "[key]")
+    message = message[:MESSAGE_LIMIT]  # after the key was taken out: half a key would stay in
     headers = _headers_of_failure(error)
     request_id = headers.get("request-id") or headers.get("x-request-id")
     named = f" (request {request_id})" if request_id else ""
-    return _kind(error, status, message)(
+    # the name of litellm's class serves as the code: it knows how many providers say that a prompt is too long
+    return kind_of(status or 500, message, type(error).__name__)(
         f"{message}{named}",
         provider=str(getattr(error, "llm_provider", "") or "litellm"),
         status=status,
         request_id=request_id,
         retry_after_s=retry_after_s(headers, now_s=time.time()),
     )
-
-
-def _kind(error: Exception, status: int | None, message: str) -> type[ModelError]:
-    name = type(error).__name__
-    if name == "ContextWindowExceededError":  # litellm knows wordings of many providers
-        return ContextWindowExceeded
-    return kind_of(status or 500, message, name)
 
 
 def _headers_of_failure(error: Exception) -> Mapping[str, str]:

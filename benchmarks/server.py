@@ -1,0 +1,109 @@
+"""A Chat Completions server that costs as little as a server can: every answer is canned.
+
+Each connection gets `CALLS` tool calls and then a final answer, over and over. Run as a process of its own:
+`python -m benchmarks.server PORT_FILE`.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+CALLS = 50
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+def _calls(request: bytes) -> int:
+    """How many calls this model makes before it answers: its name is `bench-N`."""
+    at = request.find(b"bench-")
+    return int(request[at + 6 : at + 12].split(b'"')[0]) if at >= 0 else CALLS
+
+
+def _message(number: int, *, final: bool) -> dict[str, Any]:
+    if final:
+        return {"role": "assistant", "content": "done"}
+    function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def whole(number: int, *, final: bool) -> bytes:
+    choice = {
+        "index": 0,
+        "message": _message(number, final=final),
+        "finish_reason": "stop" if final else "tool_calls",
+    }
+    return json.dumps(
+        {
+            "id": f"chatcmpl-{number}",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "bench",
+            "choices": [choice],
+            "usage": USAGE,
+        }
+    ).encode()
+
+
+def streamed(number: int, *, final: bool) -> bytes:
+    message = _message(number, final=final)
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    if final:
+        deltas += [{"content": "do"}, {"content": "ne"}]
+    else:
+        calls: list[dict[str, Any]] = message["tool_calls"]
+        deltas += [{"tool_calls": [{"index": 0, **calls[0]}]}]
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
+    reason = "stop" if final else "tool_calls"
+    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    chunks.append({**head, "choices": [], "usage": USAGE})
+    return (
+        b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+    )
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    number = 0
+    turn = 0
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line.split(b":")[1])
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            )
+            body = await reader.readexactly(length)
+            number += 1
+            turn += 1
+            final = turn > _calls(body)
+            stream = b'"stream":true' in body or b'"stream": true' in body
+            answer = (streamed if stream else whole)(number, final=final)
+            if final:
+                turn = 0
+            kind = b"text/event-stream" if stream else b"application/json"
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: "
+                + kind
+                + b"\r\ncontent-length: %d\r\n\r\n" % len(answer)
+                + answer
+            )
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def main(port_file: Path) -> None:
+    server = await asyncio.start_server(_serve, "127.0.0.1", 0, limit=64 * 1024 * 1024)
+    port = server.sockets[0].getsockname()[1]
+    port_file.write_text(str(port), "utf-8")  # noqa: ASYNC240 - nobody is served yet
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
