@@ -38,7 +38,7 @@ arch: install  ## imports flow one way
 check: lint types arch  ## what a commit must pass beside the tests
 
 test: install  ## set up, then all quick tests; ARGS="-k bridge" narrows
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto $(ARGS)
 
 soak: install  ## kills, leaks, long runs
 	$(BIN)/pytest -m slow $(ARGS)

@@ -73,7 +73,19 @@ class Turn:
         result = self._result(run, end, output)
         if invalid:
             invalid.result = result
+        self._record(result)
         return result, invalid
+
+    def _record(self, result: Result) -> None:
+        told = {
+            "session": result.session_id,
+            "stop_reason": result.stop_reason,
+            "model_calls": result.usage.calls,
+            "tokens": result.usage.total_tokens,
+            "cost": result.cost if result.cost_known else None,
+            "metadata": dict(result.metadata),
+        }
+        record("turn ended", told)
 
     async def _drive(self, run: Run) -> "_End":
         stop: TurnStop = "cancelled"

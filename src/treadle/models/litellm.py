@@ -114,7 +114,7 @@ def _failure(error: Exception, secret: str) -> ModelError:
     headers = _headers_of_failure(error)
     request_id = headers.get("request-id") or headers.get("x-request-id")
     named = f" (request {request_id})" if request_id else ""
-    # the name of litellm's class serves as the code: it knows how many providers say that a prompt is too long
+    # the name of litellm's class is the code: it knows how many providers say that a prompt is too long
     return kind_of(status or 500, message, type(error).__name__)(
         f"{message}{named}",
         provider=str(getattr(error, "llm_provider", "") or "litellm"),
