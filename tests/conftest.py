@@ -44,8 +44,6 @@ class Route:
     @asynccontextmanager
     async def serve(self, script: Script, **options: Any) -> AsyncGenerator[tuple[Upstream, Where]]:
         """The fake, and the options that lead a call to it. Nothing that was sent may have been refused."""
-        # a server that shows its reasoning takes it back
-        options.setdefault("lenient_fields", frozenset({"reasoning_content", "thinking_blocks"}))
         async with serve(script, api_key=KEY, **options) as fake:
             yield fake, Where(model=self.model, api_base=fake.base_url, api_key=KEY)
         assert fake.refusals == []

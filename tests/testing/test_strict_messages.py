@@ -1011,3 +1011,14 @@ def test_recorded_requests_are_taken(name: str) -> None:
     assert exchanges
     for exchange in exchanges:
         assert check(exchange["request"], headers=HEADERS) is None
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
+def test_the_newest_version_knows_no_sampling_parameters(name: str) -> None:
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], name: 1}
+
+    assert check(body, headers=HEADERS) is None
+    refused = check(body, headers={"anthropic-version": "2026-10-21"})
+
+    assert refused is not None
+    assert f"{name}: Extra inputs are not permitted" in str(refused.body)

@@ -22,7 +22,7 @@ class AnthropicMessages:
     name: str
     endpoint: Endpoint
     abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False))
-    body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
 
     def check(self, request: ModelRequest) -> None:
@@ -38,7 +38,7 @@ class AnthropicMessages:
         async def event(data: Mapping[str, Any]) -> None:
             await forward(reader.feed(data), fold, on_delta)
 
-        body = encode_request(request, {"stream": True, **self.body})
+        body = encode_request(request, {**self.body, "stream": True})
         answer = await call(self.endpoint, body, event)
         await forward(reader.end(), fold, on_delta)
         return finished(fold.reply(), answer.headers)

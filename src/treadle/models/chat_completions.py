@@ -26,7 +26,7 @@ class ChatCompletions:
     abilities: Abilities = field(default_factory=Abilities)
     stream_usage: bool = True
     """Whether the provider knows `stream_options`; the others send the usage unasked, or not at all."""
-    body: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
 
     def check(self, request: ModelRequest) -> None:
@@ -37,7 +37,7 @@ class ChatCompletions:
         if on_delta is None:
             answer = await call(self.endpoint, encode_request(request, self.dialect, self.body))
             return finished(read_response(answer.body), answer.headers)
-        streamed = {"stream": True, **self.body}
+        streamed = {**self.body, "stream": True}
         if self.stream_usage:
             streamed["stream_options"] = {"include_usage": True}
         reader, fold = Reader(), Fold("chat_completions")

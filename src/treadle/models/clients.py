@@ -27,9 +27,9 @@ class _Connector(aiohttp.TCPConnector):
 
     owner: int | None = None
 
-    def __del__(self) -> None:
+    def __del__(self, *modules: object) -> None:
         if self.owner == os.getpid():
-            super().__del__()
+            super().__del__(*modules)
 
 
 class _Open(NamedTuple):

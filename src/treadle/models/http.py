@@ -157,7 +157,7 @@ class _Exchange:
 
     @contextmanager
     def _connection(self) -> Generator[None]:
-        """What fails in the block is the connection. The listener never runs in it: its errors are its own."""
+        """What fails in the block is the connection. The listener runs outside: its errors are its own."""
         try:
             yield
         except aiohttp.InvalidURL as error:
@@ -249,7 +249,8 @@ class _Exchange:
         )
 
     def _unreadable(self, body: bytes, lacking: str) -> BadResponse:
-        text = self.endpoint.masked(body.decode("utf-8", "replace"))[:EXCERPT_CHARS]
+        # masked first: half a key would stay in
+        text = self.endpoint.masked(body[: 10 * EXCERPT_CHARS].decode("utf-8", "replace"))[:EXCERPT_CHARS]
         return BadResponse(
             f"{self.endpoint.provider} at {self.endpoint.url} answered with {lacking}: {text!r}; "
             "check api_base",

@@ -81,6 +81,7 @@ class Route:
 
     def check(self) -> None:
         """Raises `InvalidArgument` for what cannot work, and `MissingExtra` where litellm is needed."""
+        self._check_types()
         if self.provider is None:
             _check_unknown(self.model)
             return
@@ -91,12 +92,21 @@ class Route:
             raise InvalidArgument(
                 f"model {self.model!r} needs an address: pass api_base or set {_either(self.provider.base)}"
             )
-        if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).netloc:
-            raise InvalidArgument(f"api_base {base!r} is no http(s) address")
+        _check_address(base.strip())
         if self.provider.needs_key and not self.key:
             raise InvalidArgument(
                 f"model {self.model!r} needs a key: pass api_key or set {_either(self.provider.key)}"
             )
+
+    def _check_types(self) -> None:
+        """Raises `InvalidType` for what concerns the transport in `completion_kwargs`."""
+        kinds: dict[str, type] = dict.fromkeys(("api_key", "api_base", "base_url", "api_version"), str)
+        kinds |= dict.fromkeys(("extra_headers", "extra_body"), Mapping)
+        for name, kind in kinds.items():
+            value = self.kwargs.get(name)
+            if value is not None and not isinstance(value, kind):
+                needed = "a string" if kind is str else "a mapping"
+                raise InvalidType(f"{name} in completion_kwargs must be {needed}, not {type(value).__name__}")
 
     def connect(self) -> Model:
         """The model, ready to be called."""
@@ -134,10 +144,9 @@ class Route:
         base = self.base or provider.base_url or ""
         version = self.kwargs.get("api_version") or self.settings.first(("AZURE_API_VERSION",))
         if provider.prefix != "azure":
-            base = versioned(base) if self.base else base
             authorization = {"authorization": f"Bearer {self.key}"} if self.key else {}
-            return f"{base}/chat/completions", self._headers(authorization)
-        root = base.rstrip("/").removesuffix("/v1").removesuffix("/openai")
+            return self._url(provider, "/chat/completions"), self._headers(authorization)
+        root = base.strip().rstrip("/").removesuffix("/v1").removesuffix("/openai")
         headers = self._headers({"api-key": self.key or ""})
         if version and version not in ("v1", "latest", "preview"):
             deployment = quote(self.name, safe="")
@@ -149,29 +158,44 @@ class Route:
         from treadle.models.http import Endpoint
 
         provider = PROVIDERS["anthropic"]
-        base = versioned(self.base) if self.base else provider.base_url
         headers = self._headers({"x-api-key": self.key or "", "anthropic-version": "2023-06-01"})
-        endpoint = Endpoint(f"{base}/messages", provider.prefix, headers, self.key or "", **self._transport())
+        url = self._url(provider, "/messages")
+        endpoint = Endpoint(url, provider.prefix, headers, self.key or "", **self._transport())
         return AnthropicMessages(self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY)
+
+    def _url(self, provider: Provider, path: str) -> str:
+        """The provider's whole address; one that the user gave may be the whole address already."""
+        base = (self.base or provider.base_url or "").strip().rstrip("/")
+        if base.endswith(path):
+            return base
+        return (base if base == provider.base_url else versioned(base)) + path
 
     def _headers(self, ours: Mapping[str, str]) -> dict[str, str]:
         extra: Mapping[object, object] = self.kwargs.get("extra_headers") or {}
-        users = {str(name).lower(): str(value) for name, value in extra.items()}
+        users: dict[str, str] = {}
+        for name, value in extra.items():
+            if (
+                not isinstance(name, str)
+                or isinstance(value, bool)
+                or not isinstance(value, str | int | float)
+            ):
+                raise InvalidType(f"extra_headers: the value of {name!r} must be a string")
+            users[name.lower()] = str(value)
         return {"content-type": "application/json", **ours, **users}
 
     def _transport(self) -> dict[str, Any]:
         given: dict[str, Any] = {}
         if (timeout := self.kwargs.get("timeout")) is not None:
-            if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+            if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
                 raise InvalidArgument(
                     f"timeout in completion_kwargs must be seconds above 0, not {timeout!r}"
                 )
             given["timeout_s"] = float(timeout)
-        retries = self.kwargs.get("num_retries", self.kwargs.get("max_retries"))
-        if retries is not None:
-            if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-                raise InvalidArgument(f"num_retries must be a whole number from 0, not {retries!r}")
-            given["retries"] = retries
+        for name in ("max_retries", "num_retries"):  # the latter wins
+            if (retries := self.kwargs.get(name)) is not None:
+                if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+                    raise InvalidArgument(f"{name} must be a whole number from 0, not {retries!r}")
+                given["retries"] = retries
         return given
 
 
@@ -180,7 +204,33 @@ def _add_gateway_headers(headers: dict[str, str], metadata: Mapping[str, object]
     tags = headers.get("x-litellm-tags", "")
     headers["x-litellm-tags"] = ",".join(["harness", "tool_loop", *filter(None, [tags])])
     if metadata:
-        headers.setdefault("x-litellm-spend-logs-metadata", json.dumps(dict(metadata), default=str))
+        headers.setdefault("x-litellm-spend-logs-metadata", _json(metadata))
+
+
+def _json(metadata: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(dict(metadata), default=str)  # ASCII, as headers must be
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"metadata cannot be written as JSON: {error}") from error
+
+
+def _check_address(base: str) -> None:
+    """Raises `InvalidArgument` for an address that no request can be sent to.
+
+    The message does not show it: passwords, and keys that were meant for `api_key`, end up here.
+    """
+    try:
+        parts = urlsplit(base)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidArgument("api_base is no http(s) address: write https://HOST or https://HOST/v1")
+    if {*"@?#"} & {*base}:
+        raise InvalidArgument(
+            "api_base must be an address without user name, query and fragment: "
+            "pass api_key, extra_headers or api_version instead"
+        )
 
 
 def _check_unknown(model: str) -> None:

@@ -8,7 +8,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.testing import strict_chat, strict_messages
 from treadle.testing.model import deltas
 from treadle.testing.refusal import Refusal
-from treadle.testing.strict_shapes import is_object, objects_in
+from treadle.testing.strict_shapes import is_object
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -114,14 +114,7 @@ class OpenAI:
         return refusal.body
 
     def whole(self, reply: Reply) -> dict[str, object]:
-        body = chat_responses.write_response(_chat_reply(reply), created=int(self.clock()))
-        for choice in objects_in(body["choices"]):
-            message = choice["message"]
-            assert is_object(message)
-            for written, call in zip(objects_in(message.get("tool_calls")), reply.message.calls, strict=True):
-                # the wire mends arguments that are no JSON; a script that gives some means them
-                written["function"] = {"name": call.name, "arguments": call.arguments}
-        return body
+        return chat_responses.write_response(_chat_reply(reply), created=int(self.clock()))
 
     def events(self, reply: Reply, body: Mapping[str, object]) -> Iterator[bytes]:
         options = body.get("stream_options")

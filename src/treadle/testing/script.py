@@ -1,6 +1,7 @@
 """A script: what a fake model answers, step by step."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -8,6 +9,8 @@ from typing import TypeAlias
 from treadle.conversation.blocks import Block, Message, Text, Thinking, ToolCall
 from treadle.conversation.request import ModelRequest, Reply, StopReason
 from treadle.conversation.usage import Usage
+
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Step:
     def reply(self, number: int, model: str) -> Reply:
         """The answer as reply number `number` of a conversation; calls without an id get one from it."""
         blocks = tuple(
-            replace(block, id=f"call_{number}_{place}_{block.name}"[:40])
+            replace(block, id=f"call_{number}_{place}_{_ODD.sub('_', block.name)}"[:40])
             if isinstance(block, ToolCall) and not block.id
             else block
             for place, block in enumerate(self.blocks)

@@ -34,7 +34,9 @@ from treadle.testing.strict_shapes import (
 )
 from treadle.testing.strict_tools import TOOL_CHOICES, TOOLS, check_tool_choice, check_tools
 
-VERSIONS = ("2023-01-01", "2023-06-01")
+VERSIONS = ("2023-01-01", "2023-06-01", "2026-10-21")
+SAMPLING = frozenset({"temperature", "top_k", "top_p"})
+"""Parameters that the newest version does not know any more."""
 
 _DISPLAY: Mapping[str, Shape] = {"display": Nullable(Word("summarized", "omitted"))}
 THINKING: Mapping[str, Object] = {
@@ -102,8 +104,10 @@ def check(body: object, *, headers: Mapping[str, str], refuse_prefill: bool = Tr
     """
     try:
         named = {name.lower(): value for name, value in headers.items()}
-        _check_version(named.get("anthropic-version"))
-        _check_shape(body, beta=bool(named.get("anthropic-beta")))
+        version = named.get("anthropic-version")
+        _check_version(version)
+        gone = SAMPLING if version == VERSIONS[-1] else frozenset[str]()
+        _check_shape(body, gone, beta=bool(named.get("anthropic-beta")))
         assert is_object(body)
         _check_request(body, refuse_prefill=refuse_prefill)
     except Refused as refused:
@@ -118,8 +122,9 @@ def _check_version(version: str | None) -> None:
         raise messages_refused(f'anthropic-version: "{version}" is not a valid version')
 
 
-def _check_shape(body: object, *, beta: bool) -> None:
-    request = Object(REQUEST.required, {**REQUEST.optional, **BETA_PARAMETERS}) if beta else REQUEST
+def _check_shape(body: object, gone: frozenset[str], *, beta: bool) -> None:
+    optional = {name: shape for name, shape in REQUEST.optional.items() if name not in gone}
+    request = Object(REQUEST.required, {**optional, **BETA_PARAMETERS} if beta else optional)
     try:
         request.check(body, ())
     except Misshapen as error:

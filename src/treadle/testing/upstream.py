@@ -28,6 +28,9 @@ from treadle.testing.script_file import read_script
 
 __all__ = ["Options", "Received", "Refusal", "Upstream", "main", "read_script", "running", "serve"]
 
+SENT_FIELDS = frozenset({"reasoning_content", "thinking_blocks"})
+"""Message fields beyond OpenAI's that the fake sends when its script thinks: it takes them back."""
+
 _GRACE_S = 0.05
 """How long answers that are on their way may take when the server stops."""
 _STOP_S = 5.0
@@ -68,7 +71,7 @@ async def serve(  # noqa: PLR0913 - a public entry point
     host: str = "127.0.0.1",
     port: int = 0,
     api_key: str | None = None,
-    lenient_fields: frozenset[str] = frozenset(),
+    lenient_fields: frozenset[str] = SENT_FIELDS,
     response_headers: Mapping[str, str] = MappingProxyType({}),
     refuse_prefill: bool = True,
 ) -> AsyncGenerator[Upstream]:
@@ -81,7 +84,8 @@ async def serve(  # noqa: PLR0913 - a public entry point
         host: the address to listen on.
         port: 0 for any that is free.
         api_key: the one key that is accepted; without it, any key is, but none at all is refused.
-        lenient_fields: parameters and message fields that Chat Completions takes beside OpenAI's own.
+        lenient_fields: parameters and message fields that Chat Completions takes beside OpenAI's own; what
+            the fake itself sends, if nothing else is said.
         response_headers: added to each answer with status 200.
         refuse_prefill: whether a Messages conversation must end with the user.
     """

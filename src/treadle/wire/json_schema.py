@@ -137,7 +137,9 @@ def _close(schema: Mapping[str, Any], said: Schema) -> None:
 def _check_acyclic(said: Schema) -> None:
     defs: Mapping[str, Any] = said.get("$defs", {})
     try:
-        TopologicalSorter({f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}).prepare()
+        TopologicalSorter(
+            {f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}
+        ).prepare()
     except CycleError as error:
         raise _NotSaid from error
 

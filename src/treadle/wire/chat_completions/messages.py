@@ -1,7 +1,7 @@
 """Messages of a conversation as Chat Completions writes them, and back."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import (
@@ -28,6 +28,9 @@ WIRE = "chat_completions"
 # What a response carries and a request may not: several providers refuse their own fields.
 RESPONSE_ONLY = frozenset({"annotations", "function_call", "role", "index"})
 
+# What a call goes back under when the model gave it no name: a name is required there.
+NAMELESS = "unnamed"
+
 # Fields beside the content that say what thinking blocks say.
 REASONING = frozenset({"reasoning_content", "reasoning", "thinking_blocks"})
 
@@ -46,24 +49,36 @@ class Dialect:
 
 def write_message(message: Message, dialect: Dialect) -> Iterable[dict[str, object]]:
     """`message` as the one or more messages that it is on this wire: each tool result is one of its own."""
+    own = message.wire in (WIRE, None)
+    apart: list[Block] = []
     for result in message.results:
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": _result_content(result)}
+        content, media = (result.content, []) if message.wire == WIRE else _told(result, dialect)
+        apart += media
+        extra = result.extra if message.wire == WIRE else EMPTY
+        written = content if isinstance(content, str) else _write_content(content, own=own)
+        yield {"role": "tool", "tool_call_id": result.call_id, "content": written, **extra}
     if message.role == "assistant":
         yield _write_assistant(message, dialect)
         return
-    own = message.wire in (WIRE, None)
-    rest = [block for block in message.blocks if not isinstance(block, ToolResult)]
-    if rest:
+    if said := apart + [block for block in message.blocks if not isinstance(block, ToolResult)]:
         extra = message.extra if message.wire == WIRE else EMPTY
-        yield {"role": message.role, "content": _write_content(rest, own=own), **extra}
+        yield {"role": message.role, "content": _write_content(said, own=own), **extra}
 
 
-def _result_content(result: ToolResult) -> object:
+def _told(result: ToolResult, dialect: Dialect) -> tuple[str | Sequence[ResultBlock], list[Block]]:
+    """The content of a result that did not come over this wire, and what is said apart from it.
+
+    OpenAI takes text alone in a result: images and documents follow in a user message, except to a gateway.
+    """
     if isinstance(result.content, str):
-        return result.content
-    if all(isinstance(block, Text) for block in result.content):
-        return result.text
-    return [_write_part(block) for block in result.content]
+        return result.content, []
+    media: list[Block] = [block for block in result.content if not isinstance(block, Text)]
+    if not media:
+        return result.text, []
+    if dialect.extended:
+        return result.content, []
+    text = f"{result.text}\n[the rest of this result follows after the results]".lstrip()
+    return text, [Text(f"[the rest of the result of {result.call_id}]"), *media]
 
 
 def _write_content(blocks: Sequence[Block], *, own: bool) -> object:
@@ -72,7 +87,7 @@ def _write_content(blocks: Sequence[Block], *, own: bool) -> object:
     return [_write_part(block, own=own) for block in blocks]
 
 
-def _write_part(block: Block, *, own: bool = True) -> Mapping[str, object]:
+def _write_part(block: Block, *, own: bool) -> Mapping[str, object]:
     """`block` as a content part. `own`: it came over this wire, so its extra fields mean something here."""
     match block:
         case Text(text, extra):
@@ -101,20 +116,14 @@ def _write_part(block: Block, *, own: bool = True) -> Mapping[str, object]:
 
 
 def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
-    texts = [block for block in message.blocks if isinstance(block, Text)]
-    opaque = [block for block in message.blocks if isinstance(block, Opaque)]
-    refusals = [block for block in message.blocks if isinstance(block, Refusal)]
-    written: dict[str, object] = {"role": "assistant"}
-    if opaque:
-        written["content"] = [_write_part(block) for block in message.blocks if _is_content(block)]
-    else:
-        written["content"] = "".join(block.text for block in texts) if texts else None
+    own = message.wire in (WIRE, None)
+    refusals = [block.text for block in message.blocks if isinstance(block, Refusal)]
+    written: dict[str, object] = {"role": "assistant", "content": _assistant_content(message, own=own)}
     if refusals:
-        written["refusal"] = "".join(block.text for block in refusals)
+        written["refusal"] = "".join(refusals)
     if message.calls:
-        own = message.wire in (WIRE, None)
         written["tool_calls"] = [
-            _write_call(call, extra=call.extra if own else EMPTY, told=own or dialect.extended)
+            write_call(_taken_back(call), extra=call.extra if own else EMPTY, told=own or dialect.extended)
             for call in message.calls
         ]
     if message.wire == WIRE:
@@ -132,20 +141,33 @@ def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
     return written
 
 
-def _is_content(block: Block) -> bool:
-    return isinstance(block, Text | Opaque | Image | Document)
+def _assistant_content(message: Message, *, own: bool) -> object:
+    """Text joined, where nothing but text was said: not every server takes a list from the assistant."""
+    content = [block for block in message.blocks if isinstance(block, Text | Opaque | Image | Document)]
+    if all(isinstance(block, Text) and not (own and block.extra) for block in content):
+        return message.text if content else None
+    return [_write_part(block, own=own) for block in content]
 
 
-def _write_call(call: ToolCall, *, extra: Mapping[str, object], told: bool) -> dict[str, object]:
-    caller = {"caller": call.caller} if told and call.caller is not None else {}
-    function = {"name": call.name, "arguments": arguments_text(call.arguments)}
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": function,
-        **caller,
-        **extra,
-    }
+def _taken_back(call: ToolCall) -> ToolCall:
+    """`call` as providers take it back: with a name, and with arguments that are a JSON object."""
+    if call.extra.get("type") == "custom":
+        return call
+    return replace(call, name=call.name or NAMELESS, arguments=arguments_text(call.arguments))
+
+
+def write_call(call: ToolCall, *, extra: Mapping[str, object], told: bool = True) -> dict[str, object]:
+    """`call` as an item of `tool_calls`, with `extra`; `told`: with who made it."""
+    rest = dict(extra)
+    written: dict[str, object] = {"id": call.id, "type": "function"}
+    if rest.get("type") == "custom":
+        written["custom"] = {"name": call.name, "input": call.arguments}
+    else:
+        more = cast("Mapping[str, object]", rest.pop("function", EMPTY))
+        written["function"] = {"name": call.name, "arguments": call.arguments, **more}
+    if told and call.caller is not None:
+        written["caller"] = call.caller
+    return written | rest
 
 
 def thinking_fields(message: Message) -> dict[str, object]:
@@ -171,7 +193,7 @@ def read_messages(raw: list[dict[str, Any]]) -> tuple[Message, ...]:
     for item in raw:
         role = item.get("role")
         if role == "tool":
-            result = ToolResult(str(item.get("tool_call_id", "")), _read_result(item.get("content")))
+            result = _read_tool(item)
             last = messages[-1] if messages else None
             if last and last.role == "user" and last.results and len(last.results) == len(last.blocks):
                 messages[-1] = Message("user", (*last.blocks, result), WIRE)
@@ -186,6 +208,13 @@ def read_messages(raw: list[dict[str, Any]]) -> tuple[Message, ...]:
                 extra["role"] = role
             messages.append(Message(known, read_content(item.get("content")), WIRE, extra or EMPTY))
     return tuple(messages)
+
+
+def _read_tool(raw: Mapping[str, Any]) -> ToolResult:
+    known = {"role", "tool_call_id", "content"}
+    extra = {name: value for name, value in raw.items() if name not in known and value is not None}
+    content = _read_result(raw.get("content"))
+    return ToolResult(str(raw.get("tool_call_id", "")), content, extra=extra or EMPTY)
 
 
 def _read_result(content: Any) -> str | tuple[ResultBlock, ...]:
@@ -253,12 +282,18 @@ def reasoning_text(raw: Mapping[str, Any]) -> object:
 
 
 def read_call(raw: Mapping[str, Any]) -> ToolCall:
-    function: Mapping[str, Any] = raw.get("function") or {}
-    arguments: Any = function.get("arguments")
+    """A call, whole or the piece of it that a stream brings. OpenAI's `custom` tools take text, not JSON."""
+    custom: Mapping[str, Any] | None = raw.get("custom")
+    function: Mapping[str, Any] = custom or raw.get("function") or {}
+    arguments: Any = function.get("input" if custom else "arguments")
     if not isinstance(arguments, str):  # some servers send the object itself
         arguments = "" if arguments is None else dumps(arguments)
-    known = {"id", "type", "function", "index", "caller"}
+    known = {"id", "type", "function", "custom", "index", "caller"}
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
+    if custom:
+        extra["type"] = "custom"
+    elif more := {k: v for k, v in function.items() if k not in ("name", "arguments") and v is not None}:
+        extra["function"] = more
     return ToolCall(
         str(raw.get("id") or ""),
         str(function.get("name") or ""),

@@ -12,6 +12,7 @@ from treadle.wire.chat_completions.messages import (
     WIRE,
     Dialect,
     read_assistant,
+    write_call,
     write_message,
 )
 
@@ -129,4 +130,9 @@ def write_reply_message(message: Message) -> dict[str, object]:
     written = next(iter(write_message(replace(message, blocks=blocks), Dialect(extended=True))))
     if message.wire == WIRE:
         written |= message.extra
+    if message.calls:  # as the model wrote them, whatever that was
+        own = message.wire in (WIRE, None)
+        written["tool_calls"] = [
+            write_call(call, extra=call.extra if own else EMPTY) for call in message.calls
+        ]
     return {"refusal": None, **written}
