@@ -26,6 +26,7 @@ from treadle.cli.run import CODES, WRONG_OPTIONS, WRONG_OUTPUT
 from treadle.errors import STATUS, TreadleError
 from treadle.models.providers import ALIASES, PROVIDERS
 from treadle.testing import script_file, upstream
+from treadle.wire.anthropic_messages import requests as messages_requests
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -318,6 +319,12 @@ def test_every_error_is_told_with_its_status() -> None:
     }
 
 
+def test_the_refused_parameters_are_those_of_the_wire() -> None:
+    told = {row[0]: row[1] for row in table(DOCS / "wire" / "anthropic-messages.md", "Parameter")}
+
+    assert told == vars(messages_requests)["_NO_COUNTERPART"]
+
+
 def environment_of_the_code() -> set[str]:
     """Every variable that the code reads: those of the providers, and those named in the code itself."""
     named = {name for row in PROVIDERS.values() for name in (*row.key, *row.base)}
@@ -375,6 +382,20 @@ def test_the_layers_are_those_that_are_enforced() -> None:
     [shown] = [block for block in blocks(DOCS / "architecture.md") if block.text.startswith("cli ")]
 
     assert [re.split(r"\s{2,}", line)[0] for line in shown.text.splitlines()] == contract["layers"]
+
+
+def said(name: str, value: float) -> str:
+    """A limit as the page writes it; the end of its name says the unit."""
+    if name.endswith("_S"):
+        return f"{value:g} s"
+    if name.endswith("_BYTES"):
+        return f"{value // 2**20:g} MiB" if value >= 2**20 else f"{value // 2**10:g} KiB"
+    return f"{value:,}"
+
+
+@pytest.mark.parametrize("row", table(DOCS / "security.md", "What"), ids=lambda row: row[2])
+def test_every_limit_that_is_told_is_the_one_that_holds(row: list[str]) -> None:
+    assert row[1] == said(row[2], cast("float", resolve(row[2])))
 
 
 # Names and links

@@ -136,6 +136,16 @@ class Setting:
         assert isinstance(done, treadle.Done)
         return done.result, events
 
+    def filed_tags(self, metadata: Mapping[str, object]) -> list[str]:
+        """The tags of the one call that the proxy files under `metadata`, some time after its answer."""
+
+        def filed() -> list[list[str]]:
+            return [event["tags"] for event in self.proxy.events if event["metadata"] == metadata]
+
+        self.proxy.wait_until(lambda: bool(filed()), EVENT_S)
+        (tags,) = filed()
+        return tags
+
     def list_files(self) -> list[str]:
         """The names of the files."""
         return sorted(path.name for path in self.folder.iterdir())
@@ -308,24 +318,20 @@ def test_the_price_that_the_proxy_knows_is_told(setting: Setting, stream: bool) 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_spend_is_filed_under_our_tags_and_the_callers_metadata(setting: Setting, stream: bool) -> None:
-    before = len(setting.proxy.events)
+    metadata = {"task": "code-review", "run": secrets.token_hex(8)}
 
-    setting.turn("coder", say("Hello."), stream=stream)
+    setting.turn("coder", say("Hello."), stream=stream, metadata=metadata)
 
-    setting.proxy.wait_until(lambda: len(setting.proxy.events) > before, EVENT_S)
-    (event,) = setting.proxy.events[before:]
-    assert event["tags"][:2] == ["harness", "tool_loop"]
-    assert event["metadata"] == {"task": "code-review"}
+    assert setting.filed_tags(metadata)[:2] == ["harness", "tool_loop"]
 
 
 def test_tags_of_the_caller_follow_ours(setting: Setting) -> None:
-    before = len(setting.proxy.events)
+    metadata = {"run": secrets.token_hex(8)}
     own = ToolLoopOptions(completion_kwargs={"extra_headers": {"X-LiteLLM-Tags": "nightly"}})
 
-    setting.turn("coder", say("Hello."), options=own)
+    setting.turn("coder", say("Hello."), metadata=metadata, options=own)
 
-    setting.proxy.wait_until(lambda: len(setting.proxy.events) > before, EVENT_S)
-    assert setting.proxy.events[before]["tags"][:3] == ["harness", "tool_loop", "nightly"]
+    assert setting.filed_tags(metadata)[:3] == ["harness", "tool_loop", "nightly"]
 
 
 def test_the_upstream_gets_neither_our_key_nor_our_headers(setting: Setting) -> None:

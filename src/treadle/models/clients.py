@@ -7,8 +7,11 @@ import gc
 import os
 import ssl
 import warnings
-from collections.abc import AsyncGenerator
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
@@ -70,18 +73,43 @@ async def close() -> None:
         await known.guard.aclose()
 
 
-def proxy(url: str) -> str | None:
-    """The proxy for `url`, as the environment names it now.
+class Way(NamedTuple):
+    """How requests for one URL leave this host."""
+
+    proxy: str | None = None
+    """Without its password."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """For the proxy, in each request that it passes on."""
+    proxy_headers: Mapping[str, str] | None = None
+    """For the proxy, when it opens a tunnel."""
+
+
+_DIRECT = Way()
+
+
+def way_to(url: str) -> Way:
+    """The way to `url`, as the environment names it now.
 
     Not aiohttp's `trust_env`: that reads ~/.netrc at each request, and sends what stands there to providers.
     """
     named = proxy_for(url)
-    if named and not named.startswith(("http://", "https://")):
-        scheme = named.partition("://")[0]
+    if named is None:
+        return _DIRECT
+    try:
+        parts = urlsplit(named)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https"):
         raise InvalidArgument(
-            f"a proxy of kind {scheme!r} is not supported: write HTTPS_PROXY=http://HOST:PORT"
+            f"a proxy of kind {parts.scheme!r} is not supported: write HTTPS_PROXY=http://HOST:PORT"
         )
-    return named
+    if parts.username is None:
+        return Way(named)
+    # errors show the address of a proxy, so that its password must not be in there
+    address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    proof = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    headers = {"proxy-authorization": f"Basic {b64encode(proof).decode()}"}
+    return Way(address, proxy_headers=headers) if url.startswith("https:") else Way(address, headers)
 
 
 def _make(settings: Settings) -> tuple[aiohttp.ClientSession, _Connector]:
@@ -105,13 +133,13 @@ def _forget_closed_loops() -> None:
     with warnings.catch_warnings():
         # no loop is left to close the connections: being collected closes them, with a warning about each
         warnings.simplefilter("ignore", ResourceWarning)
-        for loop in closed:
-            _abandon(loop)
+        _abandon(closed)
         gc.collect()
 
 
-def _abandon(loop: asyncio.AbstractEventLoop) -> None:
-    if known := _open.pop(loop, None):  # else another thread was faster
+def _abandon(loops: Iterable[asyncio.AbstractEventLoop]) -> None:
+    # another thread may have been faster
+    for known in [known for loop in loops if (known := _open.pop(loop, None))]:
         known.session.detach()
         closing = known.connector.close().__await__()
         with contextlib.suppress(RuntimeError):  # it may want to tell a loop that is closed
@@ -120,8 +148,8 @@ def _abandon(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @atexit.register
-def _close_at_exit() -> None:
-    """Close what belongs to loops that have ended, or that nobody runs any more."""
+def shut_down() -> None:
+    """Close the sessions of all loops that nobody runs any more. Called at exit."""
     _forget_closed_loops()
     for loop, known in list(_open.items()):
         if not loop.is_running():

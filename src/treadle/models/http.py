@@ -14,7 +14,7 @@ import aiohttp
 import anyio
 
 from treadle.errors import BadResponse, InvalidArgument, ModelError, ModelUnavailable
-from treadle.models.clients import proxy, session
+from treadle.models.clients import session, way_to
 from treadle.models.failures import MIN_SECRET_CHARS, failure, is_retried
 from treadle.wire.sse import Events
 
@@ -139,13 +139,15 @@ class _Exchange:
         client = await session()
         # aiohttp warns about bytes of this length, which it would send in one piece
         data = io.BytesIO(self.body) if len(self.body) > 2**20 else self.body
+        way = way_to(self.endpoint.url)
         with self._connection():
             response = await client.post(
                 self.endpoint.url,
                 data=data,
-                headers=self.endpoint.headers,
+                headers={**self.endpoint.headers, **way.headers},
                 allow_redirects=False,
-                proxy=proxy(self.endpoint.url),
+                proxy=way.proxy,
+                proxy_headers=way.proxy_headers,
             )
         async with response:
             if response.status != 200:
@@ -160,7 +162,7 @@ class _Exchange:
         """What fails in the block is the connection. The listener runs outside: its errors are its own."""
         try:
             yield
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
             raise InvalidArgument(f"not an HTTP URL: {self.endpoint.url!r}; check api_base") from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._no_answer(error) from error

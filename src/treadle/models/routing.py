@@ -209,7 +209,8 @@ def _add_gateway_headers(headers: dict[str, str], metadata: Mapping[str, object]
 
 def _json(metadata: Mapping[str, object]) -> str:
     try:
-        return json.dumps(dict(metadata), default=str)  # ASCII, as headers must be
+        # ASCII, as headers must be; JSON leaves the one control character in that they may not hold
+        return json.dumps(dict(metadata), default=str).replace("\x7f", "\\u007f")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"metadata cannot be written as JSON: {error}") from error
 

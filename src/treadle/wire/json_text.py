@@ -32,15 +32,17 @@ def arguments_object(arguments: str) -> dict[str, Any]:
     return {"INVALID_JSON": arguments}
 
 
+def is_object(arguments: str) -> bool:
+    """Whether `arguments` is the whole JSON text of an object."""
+    return bool(arguments.strip()) and "INVALID_JSON" not in arguments_object(arguments)
+
+
 def arguments_text(arguments: str) -> str:
     """A call's arguments as JSON text of an object: as the model wrote them where that is possible.
 
     Several servers parse it when they render the conversation, and fail on what a model got wrong.
     """
-    parsed = arguments_object(arguments)
-    if not arguments.strip() or "INVALID_JSON" in parsed:
-        return dumps(parsed)
-    return arguments
+    return arguments if is_object(arguments) else dumps(arguments_object(arguments))
 
 
 def body(head: Mapping[str, object], messages: Iterable[str]) -> bytes:

@@ -123,7 +123,7 @@ def _write_extra(request: ModelRequest) -> dict[str, object]:
             written["metadata"] = {**_object(written.get("metadata")), "user_id": value}
         elif name not in _NO_COUNTERPART:
             written[name] = value
-        elif not isinstance(value, bool | int) or (name, value) not in _HARMLESS:
+        elif not isinstance(value, bool | int | float) or (name, value) not in _HARMLESS:
             raise ParameterUnsupported(
                 f"{name!r} has no counterpart on Anthropic's Messages wire: "
                 f"{_NO_COUNTERPART[name]}, so leave it out"

@@ -31,6 +31,7 @@ from treadle.conversation.request import Reply
 from treadle.errors import BadResponse
 from treadle.wire.chat_completions.messages import REASONING, read_call, reasoning_text
 from treadle.wire.chat_completions.responses import finish_reason, read_usage, stop_reason, write_usage
+from treadle.wire.json_text import is_object
 
 _TextKind = Literal["thinking", "text", "refusal"]
 _NEW: Mapping[_TextKind, Block] = {"thinking": Thinking(""), "text": Text(""), "refusal": Refusal("")}
@@ -49,6 +50,10 @@ class Reader:
     _kind: str = field(default="", init=False)
     _calls: dict[object, int] = field(default_factory=dict[object, int], init=False)
     """Position of a call in the wire's `tool_calls` -> index of its block."""
+    _ids: dict[object, str] = field(default_factory=dict[object, str], init=False)
+    """Position of a call -> its id."""
+    _pieces: dict[int, list[str]] = field(default_factory=dict[int, list[str]], init=False)
+    """Block of a call that may get more -> its arguments so far."""
     _seen: list[Block] = field(default_factory=list[Block], init=False)
     _finish: object = field(default=None, init=False)
     _usage: Any = field(default=None, init=False)
@@ -75,6 +80,7 @@ class Reader:
         if self._finish is None:
             raise BadResponse("the provider's stream ended in the middle of the reply")
         yield from self._stop()
+        yield from map(BlockStopped, self._pieces)
         container = cast("Mapping[str, object] | None", self._extra.pop("container", None))
         message = Message("assistant", tuple(self._seen))
         yield Ended(
@@ -116,13 +122,19 @@ class Reader:
         key: object = raw.get("index")
         if key is None:  # a server without positions sends each call with its id
             key = call.id or next(reversed(self._calls), 0)
-        if key not in self._calls:
+        # a server that gives each call the same position names it anew; one that only changes the id does not
+        another = call.id and call.name and call.id != self._ids.get(key)
+        if key not in self._calls or another:
             yield from self._start(replace(call, arguments=""), "call")
-            self._calls[key] = self._next - 1
+            self._calls[key], self._ids[key] = self._next - 1, call.id
+            self._pieces[self._next - 1] = []
         elif call.extra:
             yield BlockExtra(self._calls[key], call.extra)
         if call.arguments:
-            yield ArgumentsAdded(self._calls[key], call.arguments)
+            at = self._calls[key]
+            if at in self._pieces:
+                self._pieces[at].append(call.arguments)
+            yield ArgumentsAdded(at, call.arguments)
 
     def _start(self, block: Block, kind: str) -> Iterator[Delta]:
         yield from self._stop()
@@ -132,7 +144,11 @@ class Reader:
         yield BlockStarted(self._open, block)
 
     def _stop(self) -> Iterator[Delta]:
-        if self._open is not None:
+        """Ends the block that is open. Calls come mixed: one that is not whole yet stays open to the end."""
+        if self._open is None:
+            return
+        if is_object("".join(self._pieces.get(self._open, ("{}",)))):
+            self._pieces.pop(self._open, None)
             yield BlockStopped(self._open)
         self._open, self._kind = None, ""
 
