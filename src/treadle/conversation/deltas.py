@@ -90,6 +90,8 @@ class Ended:
     container: Mapping[str, object] | None = None
     extra: Mapping[str, object] = EMPTY
     """Fields of the response, as in `Reply.extra`."""
+    cost: float | None = None
+    """As in `Reply.cost`."""
 
 
 Delta: TypeAlias = (
@@ -152,6 +154,7 @@ class Fold:
             ended.usage,
             self._started.id,
             self._started.model,
+            ended.cost,
             container=ended.container,
             extra={**self._started.extra, **ended.extra} or EMPTY,
         )

@@ -34,6 +34,7 @@ _KINDS: Mapping[int, type[ModelError]] = {
 }
 _KINDS_BY_CODE: Mapping[str, type[ModelError]] = {
     "model_not_found": ModelNotFound,
+    "no_db_connection": AuthenticationError,  # a LiteLLM gateway without a database, of any key but its own
     "rate_limit_exceeded": RateLimited,  # Groq says it with 413 about a single request beyond the limit
 }
 # How providers say that the prompt is too long; a few have a code for it, some servers say it with 500.

@@ -88,7 +88,7 @@ BETA_PARAMETERS: Mapping[str, Shape] = {
     name: Anything()
     for name in (
         *("billing_policy", "compaction", "context_management", "fallback_credit_token", "fallbacks"),
-        *("mcp_servers", "thread"),
+        *("mcp_servers", "output_format", "thread"),
     )
 }
 """Taken unseen from a request with an `anthropic-beta` header, and unknown without one."""

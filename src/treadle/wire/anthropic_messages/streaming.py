@@ -59,7 +59,7 @@ class Reader:
                     self._stopped = True
                 case _:  # ping, and whatever the provider adds later
                     pass
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadResponse(
                 f"the provider sent an event that cannot be read: {str(event)[:300]}"
             ) from error
@@ -81,7 +81,7 @@ class Reader:
         yield Started(str(message.get("id") or ""), str(message.get("model") or ""))
         # a resumed pause comes whole in its first event
         for index, block in enumerate(message.get("content") or ()):
-            yield BlockStarted(index, read_block(block))
+            yield BlockStarted(index, read_block(dict(block)))
             yield BlockStopped(index)
 
     def _block(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:

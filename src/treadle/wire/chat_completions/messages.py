@@ -1,6 +1,6 @@
 """Messages of a conversation as Chat Completions writes them, and back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -260,8 +260,21 @@ def read_assistant(raw: Mapping[str, Any]) -> Message:
         blocks.append(Refusal(refusal))
     blocks += [read_call(call) for call in raw.get("tool_calls") or ()]
     known = {"role", "content", "refusal", "tool_calls"}
+    return Message("assistant", tuple(blocks), WIRE, extra_fields(raw, known) or EMPTY)
+
+
+def extra_fields(raw: Mapping[str, Any], known: Container[str]) -> dict[str, object]:
+    """What a message, or a piece of one, says beyond `known`.
+
+    LiteLLM lists in `provider_specific_fields` what there is not, and what stands beside it too: OpenAI would
+    refuse the field when it comes back.
+    """
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
-    return Message("assistant", tuple(blocks), WIRE, extra or EMPTY)
+    if isinstance(fields := extra.pop("provider_specific_fields", None), Mapping):
+        told = cast("Mapping[str, object]", fields).items()
+        if own := {name: value for name, value in told if value is not None and name not in REASONING}:
+            extra["provider_specific_fields"] = own
+    return extra
 
 
 def _read_thinking(raw: Mapping[str, Any]) -> list[Block]:

@@ -1,5 +1,6 @@
 """Responses of Chat Completions: to `Reply`, and back."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -54,6 +55,7 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
         read_usage(raw.get("usage")),
         str(raw.get("id") or ""),
         str(raw.get("model") or ""),
+        read_cost(raw.get("usage")),
         container=raw.get("container"),
         extra=extra or EMPTY,
     )
@@ -83,6 +85,14 @@ def read_usage(raw: Any) -> Usage:
         reasoning_tokens=completion.get("reasoning_tokens") or 0,
         audio_tokens=(prompt.get("audio_tokens") or 0) + (completion.get("audio_tokens") or 0),
     )
+
+
+def read_cost(raw: Any) -> float | None:
+    """US dollars, where a gateway says them beside the counts (LiteLLM in streams, OpenRouter)."""
+    cost: object = cast("Mapping[str, Any]", raw).get("cost") if isinstance(raw, Mapping) else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
+        return None
+    return float(cost)
 
 
 def write_usage(usage: Usage) -> dict[str, object]:

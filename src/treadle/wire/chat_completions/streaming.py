@@ -29,14 +29,20 @@ from treadle.conversation.deltas import (
 )
 from treadle.conversation.request import Reply
 from treadle.errors import BadResponse
-from treadle.wire.chat_completions.messages import REASONING, read_call, reasoning_text
-from treadle.wire.chat_completions.responses import finish_reason, read_usage, stop_reason, write_usage
+from treadle.wire.chat_completions.messages import REASONING, extra_fields, read_call, reasoning_text
+from treadle.wire.chat_completions.responses import (
+    finish_reason,
+    read_cost,
+    read_usage,
+    stop_reason,
+    write_usage,
+)
 from treadle.wire.json_text import is_object
 
 _TextKind = Literal["thinking", "text", "refusal"]
 _NEW: Mapping[_TextKind, Block] = {"thinking": Thinking(""), "text": Text(""), "refusal": Refusal("")}
 _CHUNK = frozenset({"id", "model", "object", "created", "choices", "usage"})
-_DELTA = frozenset({"role", "content", "refusal", "tool_calls"})
+_DELTA = frozenset({"role", "content", "refusal", "tool_calls", "thinking_blocks"})
 
 
 @dataclass(slots=True)
@@ -54,6 +60,8 @@ class Reader:
     """Position of a call -> its id."""
     _pieces: dict[int, list[str]] = field(default_factory=dict[int, list[str]], init=False)
     """Block of a call that may get more -> its arguments so far."""
+    _thought: list[dict[str, str]] = field(default_factory=list[dict[str, str]], init=False)
+    """Reasoning as `thinking_blocks` has it."""
     _seen: list[Block] = field(default_factory=list[Block], init=False)
     _finish: object = field(default=None, init=False)
     _usage: Any = field(default=None, init=False)
@@ -81,10 +89,16 @@ class Reader:
             raise BadResponse("the provider's stream ended in the middle of the reply")
         yield from self._stop()
         yield from map(BlockStopped, self._pieces)
+        if any("thinking" not in block or "signature" in block for block in self._thought):
+            yield MessageExtra({"thinking_blocks": self._thought})
         container = cast("Mapping[str, object] | None", self._extra.pop("container", None))
         message = Message("assistant", tuple(self._seen))
         yield Ended(
-            stop_reason(self._finish, message), read_usage(self._usage), container, self._extra or EMPTY
+            stop_reason(self._finish, message),
+            read_usage(self._usage),
+            container,
+            self._extra or EMPTY,
+            read_cost(self._usage),
         )
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
@@ -98,24 +112,30 @@ class Reader:
             yield from self._text("refusal", refusal)
         for call in delta.get("tool_calls") or ():
             yield from self._call(call)
-        if extra := {k: v for k, v in delta.items() if k not in _DELTA and v is not None}:
+        if extra := extra_fields(delta, _DELTA):
             yield MessageExtra(extra)
 
     def _text(self, kind: _TextKind, text: str) -> Iterator[Delta]:
         if self._kind != kind:
             yield from self._start(_NEW[kind], kind)
         assert self._open is not None
+        if kind == "thinking":
+            self._thought[-1]["thinking"] += text
         yield TextAdded(self._open, text)
 
     def _thinking_block(self, block: Mapping[str, Any]) -> Iterator[Delta]:
         # its text came as reasoning too; only what the text does not say is taken from here
         if block.get("type") == "redacted_thinking":
-            yield from self._start(RedactedThinking(str(block.get("data", ""))), "redacted")
+            data = str(block.get("data", ""))
+            self._thought.append({"type": "redacted_thinking", "data": data})
+            yield from self._start(RedactedThinking(data), "redacted")
         elif block.get("signature"):
             if self._kind != "thinking":
                 yield from self._start(Thinking(""), "thinking")
             assert self._open is not None
+            self._thought[-1]["signature"] = str(block["signature"])
             yield SignatureAdded(self._open, str(block["signature"]))
+            yield from self._stop()  # what follows belongs to another signature
 
     def _call(self, raw: Mapping[str, Any]) -> Iterator[Delta]:
         call = read_call(raw)
@@ -141,6 +161,8 @@ class Reader:
         self._open, self._kind = self._next, kind
         self._next += 1
         self._seen.append(block)
+        if kind == "thinking":
+            self._thought.append({"type": "thinking", "thinking": ""})
         yield BlockStarted(self._open, block)
 
     def _stop(self) -> Iterator[Delta]:
