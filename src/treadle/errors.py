@@ -22,7 +22,7 @@ TreadleError (also called HarnessError)
     ├── RateLimited            429
     ├── ContextWindowExceeded
     ├── ModelNotFound          404
-    ├── BadRequest             400, 413, 422
+    ├── BadRequest             400, 413, 422 and every other 4xx
     ├── ModelUnavailable       no connection, 408, 5xx, 529, a deadline that passed
     └── BadResponse            an answer that cannot be read
 """

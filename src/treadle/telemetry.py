@@ -1,4 +1,4 @@
-"""What the package says of its own work: log records without prompts, arguments, results or secrets."""
+"""What the package says of its own work: log records without prompts, arguments, results or keys."""
 
 import logging
 from collections.abc import Mapping

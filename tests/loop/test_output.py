@@ -149,3 +149,29 @@ async def test_a_model_without_schemas_is_told_in_words(folder: LocalSandbox) ->
     assert model.requests[0].output is None
     assert "JSON Schema" in model.requests[0].messages[0].text
     assert "Be kind." in model.requests[0].messages[0].text
+
+
+class Node(BaseModel):
+    score: int = Field(ge=1, le=5)
+    children: list["Node"] = Field(default_factory=list["Node"])
+
+
+class Rated(BaseModel):
+    score: int = Field(ge=1, le=5)
+    tags: list[str] = Field(min_length=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (Rated, '{"score": 5, "tags": ["a"]}'),
+        (Node, '{"score": 1, "children": [{"score": 2, "children": []}]}'),
+    ],
+)
+async def test_limits_and_recursion_are_said_as_each_wire_takes_them(
+    kind: type[BaseModel], answer: str, route: Route, folder: LocalSandbox
+) -> None:
+    async with route.serve([say(answer)]) as (_, where):
+        result = await aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, output=kind, **where)
+
+    assert result.raise_for_error().output == kind.model_validate_json(answer)

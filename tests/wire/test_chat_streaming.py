@@ -361,3 +361,57 @@ def test_usage_is_written_only_to_who_asked() -> None:
 
 def test_a_reply_without_a_word_is_a_message_without_blocks(chat: Speech) -> None:
     assert _fold(chat, _chunk({"content": ""}, "stop")).message == Message("assistant", (), "chat_completions")
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [None]},
+        {"choices": 3},
+        {"choices": [{"delta": "text"}]},
+        {"choices": [{"delta": {"tool_calls": ["f"]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": [], "id": "a"}]}}]},
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": "f"}]}}]},
+        {"choices": [{"delta": {"thinking_blocks": ["x"]}}]},
+    ],
+)
+def test_a_malformed_chunk_is_a_bad_response(chat: Speech, chunk: Json) -> None:
+    with pytest.raises(BadResponse, match="cannot be read"):
+        list(chat.reader().feed(chunk))
+
+
+def test_an_id_that_changes_under_a_call_is_still_that_call(chat: Speech) -> None:
+    reply = _fold(
+        chat,
+        _chunk({"tool_calls": [_call(0, '{"a"', id="x1", name="f")]}),
+        _chunk({"tool_calls": [_call(0, ":1}", id="x2")]}),
+        _chunk({}, "tool_calls"),
+    )
+
+    assert reply.message.calls == (ToolCall("x1", "f", '{"a":1}'),)
+
+
+def test_text_between_pieces_of_a_call_does_not_cut_it(chat: Speech, messages: Speech) -> None:
+    deltas = chat.deltas(
+        [
+            _chunk({"tool_calls": [_call(0, '{"a"', id="a", name="f")]}),
+            _chunk({"content": "(so)"}),
+            _chunk({"tool_calls": [_call(0, ":1}"), _call(0, " ")]}),
+            _chunk({}, "tool_calls"),
+        ]
+    )
+
+    wanted = (ToolCall("a", "f", '{"a":1} '), Text("(so)"))
+    assert chat.fold(deltas).message.blocks == wanted
+    translated = messages.fold(messages.deltas(messages.events(deltas)))
+    assert translated.message.blocks == wanted
+
+
+def test_a_piece_after_a_whole_call_is_added_to_it(chat: Speech) -> None:
+    reply = _fold(
+        chat,
+        _chunk({"tool_calls": [_call(0, "{}", id="a", name="f"), _call(1, "{}", id="b", name="g")]}),
+        _chunk({"tool_calls": [_call(0, "\n")]}, "tool_calls"),
+    )
+
+    assert reply.message.calls == (ToolCall("a", "f", "{}\n"), ToolCall("b", "g", "{}"))

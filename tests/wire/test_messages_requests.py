@@ -135,11 +135,17 @@ def test_an_older_model_does_not_reason_at_another_temperature() -> None:
         write_request(ModelRequest("claude-sonnet-4-5", (user("hi"),), effort="low", temperature=0))
 
 
-def test_no_effort_and_thinking_of_the_callers_own_win() -> None:
-    thinking = {"thinking": {"type": "disabled"}}
+def test_thinking_of_the_callers_own_stands_instead_of_a_budget_and_beside_an_effort() -> None:
+    thinking = {"thinking": {"type": "adaptive"}}
+    older = write_request(ModelRequest("claude-sonnet-4-5", (user("hi"),), effort="low", extra=thinking))
+    newer = write_request(ModelRequest("claude-opus-4-8", (user("hi"),), effort="low", extra=thinking))
 
+    assert (older["thinking"], "output_config" in older) == ({"type": "adaptive"}, False)
+    assert (newer["thinking"], newer["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
+
+
+def test_an_effort_of_none_is_not_told_and_an_unknown_one_refused() -> None:
     assert "output_config" not in write_request(ModelRequest("m", (user("hi"),), effort="none"))
-    assert "output_config" not in write_request(ModelRequest("m", (user("hi"),), effort="low", extra=thinking))
     with pytest.raises(InvalidArgument, match="reasoning_effort 'much'"):
         write_request(ModelRequest("m", (user("hi"),), effort="much"))
 
@@ -175,7 +181,7 @@ def test_a_user_is_told_beside_other_metadata() -> None:
     assert body["metadata"] == {"k": 1, "user_id": "u-1"}
 
 
-@pytest.mark.parametrize("choice", [{}, {"type": "tool"}, {"type": "required"}])
+@pytest.mark.parametrize("choice", [{"type": "tool"}, {"type": "required"}])
 def test_a_malformed_tool_choice_is_refused(messages: Speech, choice: Json) -> None:
     with pytest.raises(InvalidArgument, match="tool_choice"):
         messages.read_request({**BODY, "tools": [TOOL], "tool_choice": choice})

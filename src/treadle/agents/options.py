@@ -28,6 +28,7 @@ from treadle.tools.approval import PERMISSIONS, Permissions
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import Toolset
 from treadle.wire.chat_completions.requests import read_parameters
+from treadle.wire.json_schema import closed
 
 
 class Options(TypedDict, total=False):
@@ -199,7 +200,7 @@ def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed
             "Approval events"
         )
     if given.skills:
-        raise CapabilityUnsupported("skills: the tool loop does not run skills; the gateway will")
+        raise CapabilityUnsupported("skills: the tool loop does not run skills; leave them out")
     if given.disable_tools:
         raise CapabilityUnsupported("disable_tools: the tool loop has no tools but yours; leave them out")
     if resumed:
@@ -227,7 +228,7 @@ def _plan(given: _Given, route: Route | None) -> Plan:
 
 def _takes(abilities: Abilities, schema: OutputSchema) -> bool:
     """Whether the model's wire can carry `schema`."""
-    return abilities.output_schema and (schema.strict or abilities.open_schema)
+    return abilities.output_schema and (abilities.open_schema or closed(schema.schema) is not None)
 
 
 def _instructions(given: _Given, plan: Plan, output: Output | None) -> str | None:

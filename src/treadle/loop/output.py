@@ -42,7 +42,7 @@ class Output:
 
 
 def output_of(kind: object) -> Output | None:
-    """The output that a pydantic model class, or a JSON Schema of an object, asks for.
+    """The output that a pydantic model class asks for.
 
     Raises:
         InvalidType: anything else.

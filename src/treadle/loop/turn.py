@@ -207,7 +207,7 @@ async def _decide(handler: OnApproval, approval: events.Approval) -> None:
             if inspect.isawaitable(said):
                 said = await said
     except Exception as error:  # strangers' code: what it raises denies the call, and is told
-        LOGGER.warning("on_approval raised %s", type(error).__name__, exc_info=error)
+        LOGGER.warning("on_approval raised %s", type(error).__name__)
         approval.deny(f"on_approval raised: {error}")
         return
     if said:

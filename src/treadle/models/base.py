@@ -18,7 +18,7 @@ class Abilities:
     output_schema: bool = True
     """Whether the wire takes a JSON Schema for the final answer."""
     open_schema: bool = True
-    """Whether that schema may have objects with free keys."""
+    """Whether that schema may have objects with free keys, or contain itself."""
 
 
 @runtime_checkable

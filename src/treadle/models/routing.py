@@ -111,18 +111,17 @@ class Route:
     def connect(self) -> Model:
         """The model, ready to be called."""
         self.check()
-        match self.provider:
-            case None:
-                from treadle.models.litellm import LiteLLM
+        if self.provider is None:
+            return self._litellm()
+        return self._anthropic() if self.provider.wire == "anthropic_messages" else self._chat(self.provider)
 
-                kwargs = {k: v for k, v in self.kwargs.items() if k in _TRANSPORT - {"model", "messages"}}
-                given = {"api_key": self.api_key, "api_base": self.api_base}
-                kwargs |= {name: value for name, value in given.items() if value is not None}
-                return LiteLLM(self.model, {k: v for k, v in kwargs.items() if not k.startswith("stream")})
-            case Provider(wire="anthropic_messages"):
-                return self._anthropic()
-            case Provider() as provider:
-                return self._chat(provider)
+    def _litellm(self) -> Model:
+        from treadle.models.litellm import LiteLLM
+
+        kwargs = {k: v for k, v in self.kwargs.items() if k in _TRANSPORT - {"model", "messages"}}
+        given = {"api_key": self.api_key, "api_base": self.api_base}
+        kwargs |= {name: value for name, value in given.items() if value is not None}
+        return LiteLLM(self.model, {k: v for k, v in kwargs.items() if not k.startswith("stream")})
 
     def _chat(self, provider: Provider) -> Model:
         from treadle.models.chat_completions import ChatCompletions
@@ -239,7 +238,7 @@ def _check_unknown(model: str) -> None:
     if "/" not in model:
         raise InvalidArgument(
             f"unknown model {model!r}: write PROVIDER/MODEL with one of {prefixes}; "
-            "only names that begin with gpt-, chatgpt-, o1, o3, o4, claude-, gemini-, grok- or deepseek- "
+            "only names that begin with gpt-, chatgpt-, o1 to o9, claude-, gemini-, grok- or deepseek- "
             "need no prefix"
         )
     if find_spec("litellm") is None:

@@ -15,6 +15,7 @@ from treadle.wire.anthropic_messages.messages import (
     write_block,
     write_message,
 )
+from treadle.wire.json_schema import closed
 
 # Why a parameter of Chat Completions cannot be said on this wire. What is in no table here passes as it is.
 _NO_COUNTERPART = {
@@ -90,7 +91,9 @@ def write_head(request: ModelRequest) -> dict[str, object]:
     head |= _write_extra(request)
     _add_effort(request, head)
     if request.output:
-        wanted = {"type": "json_schema", "schema": request.output.schema}
+        schema = request.output.schema
+        said = schema if request.wire == WIRE else closed(schema) or schema
+        wanted = {"type": "json_schema", "schema": said}
         head["output_config"] = {**_object(head.get("output_config")), "format": wanted}
     return head
 
@@ -134,12 +137,14 @@ def _write_extra(request: ModelRequest) -> dict[str, object]:
 def _add_effort(request: ModelRequest, head: dict[str, object]) -> None:
     """`reasoning_effort` as the model takes it: an effort, or a thinking budget where it knows no effort."""
     effort = request.effort
-    if effort in (None, "none") or "thinking" in head:
+    if effort in (None, "none"):
         return
     if effort not in _EFFORTS:
         raise InvalidArgument(f"reasoning_effort {effort!r}: write one of none, {', '.join(_EFFORTS)}")
     if request.wire == WIRE or not _BUDGET_MODELS.search(request.model):
         head["output_config"] = {**_object(head.get("output_config")), "effort": _EFFORTS[effort]}
+        return
+    if "thinking" in head:
         return
     if request.temperature not in (None, 1):
         raise ParameterUnsupported(

@@ -68,6 +68,17 @@ class Reader:
     _extra: dict[str, object] = field(default_factory=dict[str, object], init=False)
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+        """The deltas of one chunk.
+
+        Raises:
+            BadResponse: the chunk is not what the wire allows.
+        """
+        try:
+            yield from self._chunk(chunk)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadResponse(f"the provider sent a chunk that cannot be read: {str(chunk)[:300]}") from error
+
+    def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
         if not self._started:
             self._started = True
             yield Started(str(chunk.get("id") or ""), str(chunk.get("model") or ""))

@@ -1,0 +1,88 @@
+"""JSON as the wires write it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.conversation.blocks import user
+from treadle.errors import InvalidArgument
+from treadle.wire.json_text import (
+    arguments_object,
+    arguments_text,
+    body,
+    data_url,
+    dumps,
+    is_object,
+    remembered,
+    split_data_url,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", {}),
+        (" \n", {}),
+        ('{"a": [1, null]}', {"a": [1, None]}),
+        ("null", {"INVALID_JSON": "null"}),
+        ("[1]", {"INVALID_JSON": "[1]"}),
+        ('{"a"', {"INVALID_JSON": '{"a"'}),
+        ('{"a": NaN}', {"INVALID_JSON": '{"a": NaN}'}),
+        ('{"a": 1e999}', {"INVALID_JSON": '{"a": 1e999}'}),
+        ("[" * 100_000, {"INVALID_JSON": "[" * 100_000}),
+        ("9" * 5000, {"INVALID_JSON": "9" * 5000}),
+    ],
+)
+def test_arguments_become_an_object(text: str, wanted: dict[str, object]) -> None:
+    assert arguments_object(text) == wanted
+
+
+@given(st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
+def test_arguments_go_back_as_text_of_an_object(text: str) -> None:
+    sent = arguments_text(text)
+
+    assert isinstance(json.loads(sent), dict)
+    assert (sent == text) == is_object(text)
+    assert json.loads(sent) == arguments_object(text)
+
+
+def test_json_is_compact_ascii() -> None:
+    assert dumps({"a": ["é", "\ud800"]}) == '{"a":["\\u00e9","\\ud800"]}'
+
+
+def test_a_body_joins_its_messages() -> None:
+    assert json.loads(body({"model": "m"}, ['{"a":1}', "", '{"b":2},{"c":3}'])) == {
+        "model": "m",
+        "messages": [{"a": 1}, {"b": 2}, {"c": 3}],
+    }
+    assert json.loads(body({"model": "m"}, [])) == {"model": "m", "messages": []}
+
+
+def test_a_message_is_encoded_once_a_key() -> None:
+    seen: list[object] = []
+    message = user("hi")
+
+    def encode(each: object) -> list[dict[str, object]]:
+        seen.append(each)
+        return [{"n": len(seen)}, {}]
+
+    texts = [remembered(message, key, encode) for key in ("a", "a", "b")]
+
+    assert texts == ['{"n":1},{}', '{"n":1},{}', '{"n":2},{}']
+    assert seen == [message, message]
+
+
+def test_a_data_url_is_cut_into_type_and_data() -> None:
+    assert split_data_url(data_url("image/png", "iVBORw0=")) == ("image/png", "iVBORw0=")
+    assert split_data_url("data:text/plain;charset=utf-8;base64,eA==") == ("text/plain;charset=utf-8", "eA==")
+    assert split_data_url("https://rivers.test/a.png") is None
+
+
+@pytest.mark.parametrize(
+    "url", ["data:", "data:image/png,x", "data:image/png;base64", "data:;base64,eA==", "data:a/b;base64,?", "data:a/b;base64,é"]
+)
+def test_a_malformed_data_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="not a base64 data URL"):
+        split_data_url(url)
