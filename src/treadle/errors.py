@@ -90,7 +90,7 @@ class StateIncompatible(TreadleError):
 
 
 class ResumeUnsupported(CapabilityUnsupported, StateIncompatible):
-    """The state cannot be resumed by this harness; give `session.history()` to your own store instead."""
+    """The state cannot be resumed by this harness: it keeps no session outside the process."""
 
 
 class OutputInvalid(TreadleError):

@@ -13,7 +13,7 @@ import jsonschema
 from treadle.agents.entry import agent
 from treadle.agents.harness import Harness
 from treadle.agents.sync import EventStream
-from treadle.cli.show import Screen, as_json
+from treadle.cli.show import Screen, as_json, printable
 from treadle.conversation.events import Approval, Result
 from treadle.errors import OutputInvalid, TreadleError
 from treadle.loop.output import Output, output_of_schema
@@ -48,7 +48,7 @@ def run_prompt(prompt: str, **options: Any) -> int:
 
 
 def _wrong(message: str) -> int:
-    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Error: {printable(message)}", err=True)
     return WRONG_OPTIONS
 
 
@@ -59,7 +59,7 @@ def _play(stream: EventStream, *, quiet: bool) -> int:
     except OutputInvalid as error:
         if quiet and stream.result:
             click.echo(as_json(stream.result))
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable(str(error))}", err=True)
         return WRONG_OUTPUT
     result = cast("Result", stream.result)
     if quiet:

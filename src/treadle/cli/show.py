@@ -113,7 +113,7 @@ def as_json(result: Result) -> str:
         "error": error,
         "metadata": dict(result.metadata),
     }
-    return json.dumps(told, ensure_ascii=False, indent=2, default=_plain)
+    return json.dumps(told, indent=2, default=_plain)  # in ASCII: nothing in it can drive a terminal
 
 
 def _plain(value: object) -> object:

@@ -19,6 +19,8 @@ from treadle.models.failures import MIN_SECRET_CHARS, failure, is_retried
 from treadle.wire.sse import Events
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
+STREAM_LIMIT_BYTES = 4 * BODY_LIMIT_BYTES
+"""Each piece of a stream is wrapped in an event, which is several times longer."""
 DEFAULT_TIMEOUT_S = 600.0
 DEFAULT_RETRIES = 2
 RETRY_AFTER_CAP_S = 60.0
@@ -176,18 +178,18 @@ class _Exchange:
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > BODY_LIMIT_BYTES:
-                    raise BadResponse(
-                        f"{self.endpoint.provider} sent an answer of more than {BODY_LIMIT_BYTES} bytes",
-                        provider=self.endpoint.provider,
-                    )
+                    raise self._too_long(BODY_LIMIT_BYTES)
         return b"".join(chunks)
 
     async def _stream(self, response: aiohttp.ClientResponse, on_event: OnEvent) -> None:
-        events, head = Events(), b""
+        events, head, size = Events(), b"", 0
         while True:
             with self._connection():
                 chunk = await response.content.readany()
             head = head or chunk
+            size += len(chunk)
+            if size > STREAM_LIMIT_BYTES:
+                raise self._too_long(STREAM_LIMIT_BYTES)
             for data in events.feed(chunk) if chunk else events.end():
                 await self._event(data, on_event)
             if not chunk:
@@ -195,6 +197,12 @@ class _Exchange:
         if not self.handed_over:
             self.passing = not head
             raise self._unreadable(head, "no event")
+
+    def _too_long(self, limit_bytes: int) -> BadResponse:
+        return BadResponse(
+            f"{self.endpoint.provider} sent an answer of more than {limit_bytes} bytes",
+            provider=self.endpoint.provider,
+        )
 
     async def _event(self, data: bytes, on_event: OnEvent) -> None:
         if data.strip() == b"[DONE]":
