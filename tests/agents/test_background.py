@@ -101,6 +101,7 @@ def test_a_script_ends_without_a_word(name: str, tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_run_and_its_connection(tmp_path: Path) -> None:
     code = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell would ignore it
 print(ask().text)  # what is slow the first time is not to race with the signal
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:

@@ -169,6 +169,11 @@ def slow_fake() -> Iterator[upstream.Upstream]:
         yield fake
 
 
+def heed_ctrl_c() -> None:
+    """A background job of a shell ignores Ctrl-C, and so would all that it starts: this program too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(
     workspace: Path, slow_fake: upstream.Upstream
 ) -> None:
@@ -180,6 +185,7 @@ def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_ctrl_c,
     ) as process:
         assert process.stdout
         first = process.stdout.read(5)
