@@ -236,7 +236,7 @@ def test_thinking_blocks_grow_until_their_signature_and_go_back(chat: Speech) ->
         "content": "Three.",
         "reasoning_content": "One two.",
         "thinking_blocks": [{"type": "thinking", "thinking": "One two.", "signature": "c2ln"}, hidden],
-        "provider_specific_fields": {"citation": None, "seen": 1},
+        "provider_specific_fields": {"seen": 1},
     }
 
 

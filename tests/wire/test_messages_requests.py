@@ -159,7 +159,7 @@ def test_an_effort_and_a_wanted_form_share_their_field() -> None:
     assert body["output_config"] == {
         "novel": 1,
         "effort": "low",
-        "format": {"type": "json_schema", "schema": {"type": "object"}},
+        "format": {"type": "json_schema", "schema": {"type": "object", "additionalProperties": False}},
     }
 
 
