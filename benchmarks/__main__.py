@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ LIMIT_S = 900
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server() -> Generator[str]:
     """The canned server in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
@@ -83,7 +83,8 @@ def loop(calls: int = 50) -> dict[str, Any]:
                 rows[name] = child(python, f"benchmarks.peers.{name}", base, rounds, str(calls))
             else:
                 print(f"  {name}: skipped, .venv-peers/{PEERS[name][0]} is not there")
-    floor: float = rows["hand-written loop (aiohttp)"]["wall_ms"]["median"]
+    measured: dict[str, Any] = rows["hand-written loop (aiohttp)"] or {}
+    floor: float = measured["wall_ms"]["median"]
     print(f"\n{'loop of ' + str(calls) + ' calls':32}{'wall ms':>9}{'p95':>8}{'cpu ms':>8}{'x floor':>9}")
     for name, row in rows.items():
         if row:

@@ -325,6 +325,15 @@ async def test_an_answer_at_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -
         assert (await call(at(server), b"{}")).body == GOOD
 
 
+async def test_a_stream_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "STREAM_LIMIT_BYTES", 1000)
+    async with serving(streamed(*[{"text": "x" * 300}] * 4)) as server:
+        with pytest.raises(BadResponse, match="openai sent an answer of more than 1000 bytes"):
+            await call(at(server), b"{}", Listener())
+
+        assert len(server.seen) == 1
+
+
 async def test_a_compressed_answer_is_read() -> None:
     async with serving(whole(gzip.compress(json.dumps(GOOD).encode()), content_encoding="gzip")) as server:
         assert (await call(at(server), b"{}")).body == GOOD

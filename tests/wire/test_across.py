@@ -51,7 +51,9 @@ def _asked(*blocks: Block, wire: Wire | None = None) -> tuple[Message, ...]:
     return (Message("user", blocks, wire),)
 
 
-def _answered(*blocks: Block, wire: Wire | None = None, result: ToolResult | None = None) -> tuple[Message, ...]:
+def _answered(
+    *blocks: Block, wire: Wire | None = None, result: ToolResult | None = None
+) -> tuple[Message, ...]:
     """A reply of `blocks` and a call, and the answer to it."""
     call = ToolCall("call_1", "measure", '{"river":"Elbe"}')
     told = result or ToolResult("call_1", "1094 km")
@@ -114,7 +116,9 @@ def _conversations(wire: Wire | None) -> dict[str, tuple[Message, ...]]:
             Message("user", (ToolResult("call_1", "what?"),), wire),
         ),
     }
-    return words | {f"result: {name}": _answered(wire=wire, result=result) for name, result in results.items()}
+    return words | {
+        f"result: {name}": _answered(wire=wire, result=result) for name, result in results.items()
+    }
 
 
 @pytest.mark.parametrize("to", [CHAT, MESSAGES], ids=lambda speech: speech.wire)
@@ -152,7 +156,10 @@ def test_what_was_written_reads_back_to_what_is_written_again(
 @pytest.mark.parametrize("name", _conversations(None))
 def test_an_encoded_request_is_the_written_one(name: str) -> None:
     request = ModelRequest("claude-opus-4-8", _conversations(None)[name], (TOOL,))
-    chat_writes, messages_write = (lambda: encode_chat(request, Dialect())), (lambda: encode_messages(request))
+    chat_writes, messages_write = (
+        (lambda: encode_chat(request, Dialect())),
+        (lambda: encode_messages(request)),
+    )
 
     for to, encode in ((CHAT, chat_writes), (MESSAGES, messages_write)):
         try:

@@ -60,7 +60,11 @@ AS_THEY_CAME: list[Json] = [
     },
     {"role": "assistant", "content": None, "audio": {"id": "audio_1"}},
     {"role": "assistant", "content": "x", "reasoning_content": "y"},
-    {"role": "assistant", "content": "x", "reasoning_details": [{"type": "reasoning.encrypted", "data": "?"}]},
+    {
+        "role": "assistant",
+        "content": "x",
+        "reasoning_details": [{"type": "reasoning.encrypted", "data": "?"}],
+    },
     {"role": "assistant", "content": "x", "provider_specific_fields": {"a": 1}},
     {
         "role": "assistant",
@@ -72,7 +76,11 @@ AS_THEY_CAME: list[Json] = [
         ],
     },
     {"role": "tool", "tool_call_id": "a", "content": "done"},
-    {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {
+        "role": "tool",
+        "tool_call_id": "a",
+        "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+    },
     {"role": "tool", "tool_call_id": "a", "content": "done", "name": "f"},
 ]
 
@@ -167,7 +175,11 @@ def test_media_of_a_result_follow_in_a_message_of_their_own() -> None:
     result = ToolResult("a", (Text("see"), Image(PIXEL), Document(PAPER)))
 
     assert list(write_message(Message("user", (result, Text("so?"))), Dialect())) == [
-        {"role": "tool", "tool_call_id": "a", "content": "see\n[the rest of this result follows after the results]"},
+        {
+            "role": "tool",
+            "tool_call_id": "a",
+            "content": "see\n[the rest of this result follows after the results]",
+        },
         {
             "role": "user",
             "content": [
@@ -214,7 +226,9 @@ def test_a_gateway_gets_thinking_and_callers_of_messages() -> None:
             ],
         }
     ]
-    assert list(write_message(said, Dialect())) == [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert list(write_message(said, Dialect())) == [
+        {"role": "assistant", "content": None, "tool_calls": [call]}
+    ]
 
 
 def test_a_dialect_keeps_back_what_its_provider_refuses() -> None:

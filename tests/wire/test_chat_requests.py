@@ -22,7 +22,10 @@ BODY: Json = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
         {"temperature": 0, "top_p": 1, "max_tokens": 5},
         {"stop": ["a"], "seed": 3, "n": 2, "logprobs": True, "user": "u", "metadata": {"k": "v"}},
         {"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "auto"},
-        {"tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}], "parallel_tool_calls": True},
+        {
+            "tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}],
+            "parallel_tool_calls": True,
+        },
         {"tools": [{"type": "function", "function": FUNCTION, "cache_control": {"type": "ephemeral"}}]},
         {"tools": [{"type": "custom", "custom": {"name": "poet"}}]},
         {
@@ -30,7 +33,12 @@ BODY: Json = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
             "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
         },
         {"response_format": {"type": "json_object"}},
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}, "strict": False}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": {}, "strict": False},
+            }
+        },
         {"reasoning_effort": "none", "extra_of_a_gateway": [1]},
     ],
 )
@@ -76,7 +84,9 @@ def test_a_tool_without_description_and_parameters_takes_nothing() -> None:
     ]
 
 
-@pytest.mark.parametrize("raw", [{"type": "function"}, {"type": "web_search"}, {"type": "function", "function": 3}])
+@pytest.mark.parametrize(
+    "raw", [{"type": "function"}, {"type": "web_search"}, {"type": "function", "function": 3}]
+)
 def test_what_is_no_function_is_the_providers_own(raw: Json) -> None:
     assert read_tool(raw) == NativeTool("chat_completions", raw)
 
@@ -91,7 +101,9 @@ def test_a_wanted_form_is_read() -> None:
 
 def test_a_choice_is_written_beside_its_tools(chat: Speech) -> None:
     named = ToolChoice("named", "f")
-    body = chat.write_request(ModelRequest("m", (user("hi"),), (ToolSpec("f"),), named, parallel_tool_calls=False))
+    body = chat.write_request(
+        ModelRequest("m", (user("hi"),), (ToolSpec("f"),), named, parallel_tool_calls=False)
+    )
 
     assert body["tool_choice"] == {"type": "function", "function": {"name": "f"}}
     assert body["parallel_tool_calls"] is False

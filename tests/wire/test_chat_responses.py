@@ -15,7 +15,12 @@ CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{
 
 
 def _body(message: Json, finish: str | None = "stop", **more: object) -> Json:
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "logprobs": None, "finish_reason": finish}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "logprobs": None,
+        "finish_reason": finish,
+    }
     return {
         "id": "c-1",
         "object": "chat.completion",
@@ -74,7 +79,10 @@ def test_why_the_model_stopped(chat: Speech, message: Json, finish: str | None, 
         _body({"content": "x", "refusal": None, "reasoning_content": "y"}),
         _body({"content": "x", "refusal": None}, system_fingerprint="fp", service_tier="default"),
         _body({"content": "x", "refusal": None}, container={"id": "k-1", "expires_at": "never"}),
-        _body({"content": None, "refusal": None, "tool_calls": [{**CALL, "extra_content": {"g": 1}}]}, "tool_calls"),
+        _body(
+            {"content": None, "refusal": None, "tool_calls": [{**CALL, "extra_content": {"g": 1}}]},
+            "tool_calls",
+        ),
     ],
 )
 def test_a_response_is_written_as_it_was_read(chat: Speech, body: Json) -> None:
@@ -82,14 +90,21 @@ def test_a_response_is_written_as_it_was_read(chat: Speech, body: Json) -> None:
 
 
 def test_empty_text_and_nulls_are_no_blocks(chat: Speech) -> None:
-    body = _body({"content": "", "refusal": None, "tool_calls": None, "reasoning_content": None, "audio": None})
+    body = _body(
+        {"content": "", "refusal": None, "tool_calls": None, "reasoning_content": None, "audio": None}
+    )
 
     assert chat.read_response(body).message == Message("assistant", (), "chat_completions")
 
 
 def test_a_reply_of_messages_is_written_as_gateways_do(chat: Speech) -> None:
     search = Opaque("anthropic_messages", {"type": "server_tool_use", "id": "s", "name": "web_search"})
-    blocks = (Thinking("y", "c2ln"), search, Text("x", {"citations": []}), ToolCall("a", "f", "{", {"type": "direct"}))
+    blocks = (
+        Thinking("y", "c2ln"),
+        search,
+        Text("x", {"citations": []}),
+        ToolCall("a", "f", "{", {"type": "direct"}),
+    )
     reply = Reply(
         Message("assistant", blocks, "anthropic_messages"),
         "tool_calls",
@@ -99,7 +114,12 @@ def test_a_reply_of_messages_is_written_as_gateways_do(chat: Speech) -> None:
         extra={"stop_sequence": None, "usage": {"input_tokens": 3}},
     )
 
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}, "caller": {"type": "direct"}}
+    call = {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{"},
+        "caller": {"type": "direct"},
+    }
     message = {
         "content": "x",
         "refusal": None,
@@ -151,4 +171,6 @@ def test_usage_is_written_as_it_is_read() -> None:
 
     assert read_usage(write_usage(usage)) == usage
     assert write_usage(Usage(1, 2, 1)) == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
-    assert write_usage(Usage(5, 2, 1, cache_write_tokens=2))["prompt_tokens_details"] == {"cache_creation_tokens": 2}
+    assert write_usage(Usage(5, 2, 1, cache_write_tokens=2))["prompt_tokens_details"] == {
+        "cache_creation_tokens": 2
+    }

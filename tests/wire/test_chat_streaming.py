@@ -165,7 +165,9 @@ def test_a_reply_that_was_cut_within_a_call_says_so(chat: Speech, finish: str) -
 
 
 def test_the_last_usage_counts(chat: Speech) -> None:
-    usages = [{"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count} for count in (1, 2, 3)]
+    usages = [
+        {"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count} for count in (1, 2, 3)
+    ]
     reply = _fold(
         chat,
         _chunk({"content": "a"}, usage=usages[0]),
@@ -318,7 +320,9 @@ def test_what_is_written_is_what_was_read(chat: Speech) -> None:
 
 
 def test_the_writer_says_nothing_of_what_has_no_form_here(chat: Speech) -> None:
-    search = Opaque("anthropic_messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
+    search = Opaque(
+        "anthropic_messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    )
     events = chat.events(
         [
             Started("c-1", "m"),
@@ -360,7 +364,9 @@ def test_usage_is_written_only_to_who_asked() -> None:
 
 
 def test_a_reply_without_a_word_is_a_message_without_blocks(chat: Speech) -> None:
-    assert _fold(chat, _chunk({"content": ""}, "stop")).message == Message("assistant", (), "chat_completions")
+    assert _fold(chat, _chunk({"content": ""}, "stop")).message == Message(
+        "assistant", (), "chat_completions"
+    )
 
 
 @pytest.mark.parametrize(
@@ -415,3 +421,15 @@ def test_a_piece_after_a_whole_call_is_added_to_it(chat: Speech) -> None:
     )
 
     assert reply.message.calls == (ToolCall("a", "f", "{}\n"), ToolCall("b", "g", "{}"))
+
+
+def test_thinking_blocks_alone_say_the_reasoning(chat: Speech) -> None:
+    def piece(**fields: str) -> Json:
+        return _chunk({"thinking_blocks": [{"type": "thinking", **fields}]})
+
+    signed = piece(thinking="", signature="c2ln")
+    reply = _fold(chat, piece(thinking="One "), piece(thinking="two."), signed, _chunk({}, "stop"))
+
+    block = {"type": "thinking", "thinking": "One two.", "signature": "c2ln"}
+    assert reply.message.blocks == (Thinking("One two.", "c2ln"),)
+    assert _sent_back(chat, reply) == {"role": "assistant", "content": "", "thinking_blocks": [block]}

@@ -168,7 +168,12 @@ def test_one_schema_of_all_is_that_schema_and_several_cannot_be_said() -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [{}, {"type": "object"}, {"type": ["object", "null"]}, {"$ref": "#/$defs/Lost", "$defs": {}, "type": "object"}],
+    [
+        {},
+        {"type": "object"},
+        {"type": ["object", "null"]},
+        {"$ref": "#/$defs/Lost", "$defs": {}, "type": "object"},
+    ],
 )
 def test_a_schema_of_anything_is_not_strict(schema: dict[str, Any]) -> None:
     assert strict(schema) is None

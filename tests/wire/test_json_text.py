@@ -81,7 +81,15 @@ def test_a_data_url_is_cut_into_type_and_data() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["data:", "data:image/png,x", "data:image/png;base64", "data:;base64,eA==", "data:a/b;base64,?", "data:a/b;base64,é"]
+    "url",
+    [
+        "data:",
+        "data:image/png,x",
+        "data:image/png;base64",
+        "data:;base64,eA==",
+        "data:a/b;base64,?",
+        "data:a/b;base64,é",
+    ],
 )
 def test_a_malformed_data_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgument, match="not a base64 data URL"):

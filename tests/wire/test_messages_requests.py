@@ -21,7 +21,12 @@ from treadle.conversation.blocks import (
 )
 from treadle.conversation.request import ModelRequest, NativeTool, OutputSchema, ToolChoice, ToolSpec
 from treadle.errors import InvalidArgument, ParameterUnsupported
-from treadle.wire.anthropic_messages.requests import default_max_tokens, encode_request, read_tool, write_request
+from treadle.wire.anthropic_messages.requests import (
+    default_max_tokens,
+    encode_request,
+    read_tool,
+    write_request,
+)
 
 PIXEL = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 CACHED = {"cache_control": {"type": "ephemeral"}}
@@ -35,13 +40,37 @@ TOOL: Json = {"name": "f", "description": "Does it.", "input_schema": {"type": "
         "hi",
         [{"type": "text", "text": "hi", **CACHED}],
         [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-        [{"type": "image", "source": PIXEL}, {"type": "image", "source": {"type": "url", "url": "https://r.test"}}],
+        [
+            {"type": "image", "source": PIXEL},
+            {"type": "image", "source": {"type": "url", "url": "https://r.test"}},
+        ],
         [{"type": "image", "source": {"type": "file", "file_id": "file_1"}}],
-        [{"type": "document", "source": PIXEL, "title": "a", "context": "b", "citations": {"enabled": True}, **CACHED}],
-        [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}, "title": "t"}],
+        [
+            {
+                "type": "document",
+                "source": PIXEL,
+                "title": "a",
+                "context": "b",
+                "citations": {"enabled": True},
+                **CACHED,
+            }
+        ],
+        [
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "x"},
+                "title": "t",
+            }
+        ],
         [{"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": True, **CACHED}],
         [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": PIXEL}]}],
-        [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "tool_reference", "tool_name": "f"}]}],
+        [
+            {
+                "type": "tool_result",
+                "tool_use_id": "a",
+                "content": [{"type": "tool_reference", "tool_name": "f"}],
+            }
+        ],
         [{"type": "container_upload", "file_id": "file_1"}],
         [{"type": "search_result", "source": "s", "title": "t", "content": []}],
     ],
@@ -66,7 +95,8 @@ def test_a_prompt_goes_back_as_it_came(messages: Speech, content: object) -> Non
     ],
 )
 def test_a_block_of_a_reply_goes_back_as_it_came(messages: Speech, block: Json) -> None:
-    body = {**BODY, "messages": [*BODY["messages"], {"role": "assistant", "content": [block]}]}
+    said = {"role": "assistant", "content": [block, {"type": "text", "text": "So."}]}
+    body = {**BODY, "messages": [*BODY["messages"], said]}
 
     assert messages.write_request(messages.read_request(body)) == body
 
@@ -82,7 +112,11 @@ def test_a_block_of_a_reply_goes_back_as_it_came(messages: Speech, block: Json) 
         {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True}},
         {"temperature": 0.1, "top_p": 0.5, "top_k": 3, "stop_sequences": ["a"]},
         {"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}},
-        {"thinking": {"type": "enabled", "budget_tokens": 2000}, "container": "k-1", "metadata": {"user_id": "u"}},
+        {
+            "thinking": {"type": "enabled", "budget_tokens": 2000},
+            "container": "k-1",
+            "metadata": {"user_id": "u"},
+        },
         {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}, "novel": 1}},
         {"context_management": {"edits": []}, "mcp_servers": [], "betas": ["x"]},
     ],
@@ -111,7 +145,9 @@ def test_a_limit_is_always_sent(model: str, limit: int) -> None:
     assert write_request(ModelRequest(model, (user("hi"),)))["max_tokens"] == limit
 
 
-@pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-opus-4-5", "claude-sonnet-4-6", "somebody-elses"])
+@pytest.mark.parametrize(
+    "model", ["claude-opus-4-8", "claude-opus-4-5", "claude-sonnet-4-6", "somebody-elses"]
+)
 @pytest.mark.parametrize(("effort", "said"), [("minimal", "low"), ("medium", "medium"), ("max", "max")])
 def test_a_newer_model_is_told_the_effort(model: str, effort: str, said: str) -> None:
     body = write_request(ModelRequest(model, (user("hi"),), effort=effort, temperature=0.5))
@@ -120,8 +156,12 @@ def test_a_newer_model_is_told_the_effort(model: str, effort: str, said: str) ->
     assert "thinking" not in body
 
 
-@pytest.mark.parametrize("model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-5", "claude-opus-4-1", "claude-sonnet-4-20250514"])
-@pytest.mark.parametrize(("effort", "budget"), [("low", 1024), ("medium", 2048), ("high", 4096), ("max", 16_384)])
+@pytest.mark.parametrize(
+    "model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-5", "claude-opus-4-1", "claude-sonnet-4-20250514"]
+)
+@pytest.mark.parametrize(
+    ("effort", "budget"), [("low", 1024), ("medium", 2048), ("high", 4096), ("max", 16_384)]
+)
 def test_an_older_model_gets_a_budget_below_its_limit(model: str, effort: str, budget: int) -> None:
     small = write_request(ModelRequest(model, (user("hi"),), effort=effort, max_tokens=500))
     large = write_request(ModelRequest(model, (user("hi"),), effort=effort, max_tokens=20_000, temperature=1))
@@ -215,7 +255,11 @@ def test_tools_of_the_caller_are_told_from_the_providers() -> None:
             [{"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "x"}]}],
         ),
         (
-            Message("user", (Document("https://r.test/a.pdf"), Image("https://r.test/a.png", {"detail": "low"})), "chat_completions"),
+            Message(
+                "user",
+                (Document("https://r.test/a.pdf"), Image("https://r.test/a.png", {"detail": "low"})),
+                "chat_completions",
+            ),
             [
                 {"type": "document", "source": {"type": "url", "url": "https://r.test/a.pdf"}},
                 {"type": "image", "source": {"type": "url", "url": "https://r.test/a.png"}},
@@ -247,7 +291,10 @@ def test_each_message_is_encoded_once() -> None:
 
 
 def test_a_result_without_content_is_empty(messages: Speech) -> None:
-    bare = [{"type": "tool_result", "tool_use_id": "a"}, {"type": "tool_result", "tool_use_id": "b", "content": None}]
+    bare = [
+        {"type": "tool_result", "tool_use_id": "a"},
+        {"type": "tool_result", "tool_use_id": "b", "content": None},
+    ]
 
     request = messages.read_request({**BODY, "messages": [{"role": "user", "content": bare}]})
 

@@ -28,7 +28,9 @@ def _body(*content: Json, reason: str = "end_turn", **more: object) -> Json:
     }
 
 
-@pytest.mark.parametrize("body", [{}, {"type": "error", "error": {}}, {"type": "message"}, _body() | {"content": "x"}])
+@pytest.mark.parametrize(
+    "body", [{}, {"type": "error", "error": {}}, {"type": "message"}, _body() | {"content": "x"}]
+)
 def test_what_is_no_message_is_no_reply(messages: Speech, body: Json) -> None:
     with pytest.raises(BadResponse, match="no message"):
         messages.read_response(body)
@@ -39,7 +41,10 @@ def test_what_is_no_message_is_no_reply(messages: Speech, body: Json) -> None:
     [
         _body({"type": "text", "text": "x"}),
         _body({"type": "text", "text": "x", "citations": [{"type": "char_location"}]}),
-        _body({"type": "thinking", "thinking": "", "signature": "c2ln"}, {"type": "redacted_thinking", "data": "?"}),
+        _body(
+            {"type": "thinking", "thinking": "", "signature": "c2ln"},
+            {"type": "redacted_thinking", "data": "?"},
+        ),
         _body({"type": "tool_use", "id": "a", "name": "f", "input": {}}, reason="tool_use"),
         _body(reason="refusal"),
         _body(reason="pause_turn", container={"id": "k-1", "expires_at": "never"}),
@@ -53,7 +58,13 @@ def test_a_response_is_written_as_it_was_read(messages: Speech, body: Json) -> N
 
 
 def test_a_reply_of_chat_is_written_with_what_this_wire_knows(messages: Speech) -> None:
-    blocks = (Thinking("y"), Text(""), Refusal(""), Text("x", {"novel": 1}), ToolCall("a", "f", "{}", None, {"g": 1}))
+    blocks = (
+        Thinking("y"),
+        Text(""),
+        Refusal(""),
+        Text("x", {"novel": 1}),
+        ToolCall("a", "f", "{}", None, {"g": 1}),
+    )
     reply = Reply(
         Message("assistant", blocks, "chat_completions"),
         "tool_calls",

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from tests.wire.conftest import Json, Speech
-from treadle.conversation.blocks import Image, Message, Opaque, RedactedThinking, Refusal, Text, Thinking, ToolCall
+from treadle.conversation.blocks import (
+    Image,
+    Message,
+    Opaque,
+    RedactedThinking,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+)
 from treadle.conversation.deltas import (
     ArgumentsAdded,
     BlockExtra,
@@ -89,12 +98,14 @@ def test_thinking_keeps_its_signature_and_goes_back(messages: Speech) -> None:
         {"type": "signature_delta", "signature": "c2ln"},
     )
     hidden = _block(1, {"type": "redacted_thinking", "data": "aGlk"})
-    reply = _read(messages, _start(), *thought, *hidden, *_end())
+    said = _block(2, {"type": "text", "text": "So."})
+    reply = _read(messages, _start(), *thought, *hidden, *said, *_end())
 
-    assert reply.message.blocks == (Thinking("Hm.", "c2ln"), RedactedThinking("aGlk"))
+    assert reply.message.blocks == (Thinking("Hm.", "c2ln"), RedactedThinking("aGlk"), Text("So."))
     assert messages.write_request(ModelRequest("m", (reply.message,)))["messages"][0]["content"] == [
         {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "aGlk"},
+        {"type": "text", "text": "So."},
     ]
 
 
@@ -140,9 +151,7 @@ def test_input_that_is_cut_is_kept_as_it_came(messages: Speech) -> None:
     use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     reply = messages.fold(messages.deltas([_start(), *_block(0, use, _json('{"q')), *_end("max_tokens")]))
 
-    assert reply.message.blocks == (
-        Opaque("anthropic_messages", {**use, "input": {"INVALID_JSON": '{"q'}}),
-    )
+    assert reply.message.blocks == (Opaque("anthropic_messages", {**use, "input": {"INVALID_JSON": '{"q'}}),)
 
 
 def test_citations_gather_on_their_text(messages: Speech) -> None:
@@ -172,7 +181,9 @@ def test_a_delta_of_an_unknown_kind_becomes_fields_of_its_block(messages: Speech
 
 
 def test_events_of_an_unknown_kind_are_skipped(messages: Speech) -> None:
-    reply = _read(messages, _start(), {"type": "novelty", "x": 1}, {}, *_end("stop_sequence", stop_sequence="END"))
+    reply = _read(
+        messages, _start(), {"type": "novelty", "x": 1}, {}, *_end("stop_sequence", stop_sequence="END")
+    )
 
     assert (reply.stop_reason, reply.extra["stop_sequence"]) == ("stop", "END")
 

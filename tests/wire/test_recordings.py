@@ -27,7 +27,9 @@ def _bodies() -> list[tuple[str, Json]]:
     alone = [
         (path.stem, json.loads(path.read_text("utf-8"))) for path in sorted(FOLDER.glob("anthropic-*.json"))
     ]
-    return alone + [(name, item["response"]) for name, item in _exchanges() if isinstance(item["response"], dict)]
+    return alone + [
+        (name, item["response"]) for name, item in _exchanges() if isinstance(item["response"], dict)
+    ]
 
 
 def _streams() -> list[tuple[str, list[Json]]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from treadle.errors import BadResponse
 from treadle.wire.sse import DONE, Events, event
 
-data = st.text(st.characters(exclude_characters="\r\n"), min_size=1).map(str.encode)
+data = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1).map(str.encode)
 
 
 def _read(raw: bytes, size: int, limit_bytes: int = 1_000_000) -> list[bytes]:
@@ -19,7 +19,9 @@ def _read(raw: bytes, size: int, limit_bytes: int = 1_000_000) -> list[bytes]:
 
 
 @given(st.lists(data), st.integers(1, 9), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
-def test_events_survive_being_cut_anywhere(sent: list[bytes], size: int, line: bytes, last_blank: bool) -> None:
+def test_events_survive_being_cut_anywhere(
+    sent: list[bytes], size: int, line: bytes, last_blank: bool
+) -> None:
     raw = b"".join(b"event: x" + line + b"data: " + each + line + line for each in sent)
     if not last_blank:
         raw = raw.removesuffix(line)

@@ -12,6 +12,9 @@ from treadle.errors import InvalidArgument
 Encode: TypeAlias = Callable[[Message], Iterable[Mapping[str, object]]]
 """Gives the wire forms of one message."""
 
+NAMELESS = "unnamed"
+"""What a call goes back under when the model gave it no name: every wire requires one."""
+
 
 def dumps(value: object) -> str:
     """Compact JSON. Escaped to ASCII: a lone surrogate in a text must not break the encoding of a request."""

@@ -1,5 +1,7 @@
 """Messages of a conversation as Anthropic Messages writes them, and back."""
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,17 +22,17 @@ from treadle.conversation.blocks import (
     ToolResult,
 )
 from treadle.errors import ParameterUnsupported
-from treadle.wire.json_text import arguments_object, data_url, dumps, split_data_url
+from treadle.wire.json_text import NAMELESS, arguments_object, data_url, dumps, split_data_url
 
 WIRE = "anthropic_messages"
 
 _PLAIN_TEXT = {"type": "text", "text": ""}
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def write_message(message: Message) -> Iterable[dict[str, object]]:
     """`message` on this wire; nothing when it has no block that this wire takes (empty text is refused)."""
-    own = message.wire in (WIRE, None)
-    blocks = [write_block(block, own=own) for block in message.blocks if not _unsendable(block, message)]
+    blocks = write_sendable(message)
     if not blocks:
         return
     extra = message.extra if message.wire == WIRE else EMPTY
@@ -40,13 +42,23 @@ def write_message(message: Message) -> Iterable[dict[str, object]]:
         yield {"role": message.role, "content": blocks, **extra}
 
 
+def write_sendable(message: Message) -> list[Mapping[str, object]]:
+    """The blocks of `message` that the wire takes."""
+    own = message.wire in (WIRE, None)
+    blocks = [block for block in message.blocks if not _unsendable(block, message)]
+    # a reply may be cut in the middle of its thoughts, and must not end with them when it is sent back
+    while message.role == "assistant" and blocks and isinstance(blocks[-1], Thinking | RedactedThinking):
+        blocks.pop()
+    return [write_block(block, own=own) for block in blocks]
+
+
 def _unsendable(block: Block, message: Message) -> bool:
     """Whether the wire refuses the block: empty text, and thinking that is not signed by this provider."""
     match block:
         case Text(text):
             return not text.strip()
         case Thinking(signature=signature):
-            return message.wire != WIRE or signature is None
+            return message.wire != WIRE or not signature
         case RedactedThinking():
             return message.wire != WIRE
         case _:
@@ -63,11 +75,13 @@ def write_block(block: Block, *, own: bool = True) -> Mapping[str, object]:
             "continue this conversation on the wire that it came from"
         )
     extra = block.extra if own else {k: v for k, v in block.extra.items() if k == "cache_control"}
-    return {**_fields(block), **extra}
+    return {**_fields(block, own=own), **extra}
 
 
 def _fields(
     block: Text | Thinking | RedactedThinking | Refusal | Image | Document | ToolCall | ToolResult,
+    *,
+    own: bool,
 ) -> dict[str, object]:
     match block:
         case Text(text) | Refusal(text):
@@ -81,10 +95,17 @@ def _fields(
         case Document(url, title):
             return {"type": "document", "source": _source(url)} | _given(title=title)
         case ToolCall(id, name, arguments, caller):
-            call = {"type": "tool_use", "id": id, "name": name, "input": arguments_object(arguments)}
-            return call | _given(caller=caller)
+            call = {"type": "tool_use", "id": _call_id(id), "name": name or NAMELESS}
+            return call | {"input": arguments_object(arguments)} | _given(caller=caller)
         case ToolResult():
-            return _result_fields(block)
+            return _result_fields(block, own=own)
+
+
+def _call_id(given: str) -> str:
+    """`given` as the wire takes it: ids of other providers hold dots and colons (`functions.search:0`)."""
+    if _CALL_ID.fullmatch(given):
+        return given
+    return f"call_{hashlib.sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def _given(**fields: object) -> dict[str, object]:
@@ -98,12 +119,13 @@ def _source(url: str) -> dict[str, object]:
     return {"type": "base64", "media_type": data[0], "data": data[1]}
 
 
-def _result_fields(result: ToolResult) -> dict[str, object]:
+def _result_fields(result: ToolResult, *, own: bool) -> dict[str, object]:
     content: object = result.content
     if not isinstance(result.content, str):
-        content = [write_block(block) for block in result.content if block != Text("")]
+        said = [block for block in result.content if not (isinstance(block, Text) and not block.text)]
+        content = [write_block(block, own=own) for block in said]
     failed = {"is_error": True} if result.is_error else {}
-    return {"type": "tool_result", "tool_use_id": result.call_id, "content": content, **failed}
+    return {"type": "tool_result", "tool_use_id": _call_id(result.call_id), "content": content, **failed}
 
 
 def read_message(raw: Mapping[str, Any]) -> Message:

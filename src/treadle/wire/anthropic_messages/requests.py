@@ -12,8 +12,8 @@ from treadle.wire.anthropic_messages.messages import (
     WIRE,
     read_content,
     read_message,
-    write_block,
     write_message,
+    write_sendable,
 )
 from treadle.wire.json_schema import closed
 
@@ -103,11 +103,8 @@ def _object(value: object) -> dict[str, object]:
 
 
 def _write_system(messages: tuple[Message, ...]) -> object:
-    blocks = [
-        write_block(block, own=message.wire in (WIRE, None))
-        for message in messages[: _leading_system(messages)]
-        for block in message.blocks
-    ]
+    leading = messages[: _leading_system(messages)]
+    blocks = [block for message in leading for block in write_sendable(message)]
     if len(blocks) == 1 and blocks[0].keys() == {"type": "", "text": ""}.keys():
         return blocks[0]["text"]
     return blocks

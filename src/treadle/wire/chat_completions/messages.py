@@ -21,15 +21,12 @@ from treadle.conversation.blocks import (
     ToolResult,
 )
 from treadle.errors import ParameterUnsupported
-from treadle.wire.json_text import arguments_text, dumps, split_data_url
+from treadle.wire.json_text import NAMELESS, arguments_text, dumps, split_data_url
 
 WIRE = "chat_completions"
 
 # What a response carries and a request may not: several providers refuse their own fields.
 RESPONSE_ONLY = frozenset({"annotations", "function_call", "role", "index"})
-
-# What a call goes back under when the model gave it no name: a name is required there.
-NAMELESS = "unnamed"
 
 # Fields beside the content that say what thinking blocks say.
 REASONING = frozenset({"reasoning_content", "reasoning", "thinking_blocks"})

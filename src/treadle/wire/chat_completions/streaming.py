@@ -60,6 +60,8 @@ class Reader:
     """Position of a call -> its id."""
     _pieces: dict[int, list[str]] = field(default_factory=dict[int, list[str]], init=False)
     """Block of a call that may get more -> its arguments so far."""
+    _reasoned: bool = field(default=False, init=False)
+    """Whether the reasoning comes beside `thinking_blocks`, which then only repeat it."""
     _thought: list[dict[str, str]] = field(default_factory=list[dict[str, str]], init=False)
     """Reasoning as `thinking_blocks` has it."""
     _seen: list[Block] = field(default_factory=list[Block], init=False)
@@ -114,6 +116,7 @@ class Reader:
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
         if isinstance(reasoning := reasoning_text(delta), str) and reasoning:
+            self._reasoned = True
             yield from self._text("thinking", reasoning)
         for block in delta.get("thinking_blocks") or ():
             yield from self._thinking_block(block)
@@ -135,7 +138,8 @@ class Reader:
         yield TextAdded(self._open, text)
 
     def _thinking_block(self, block: Mapping[str, Any]) -> Iterator[Delta]:
-        # its text came as reasoning too; only what the text does not say is taken from here
+        if not self._reasoned and block.get("thinking"):
+            yield from self._text("thinking", str(block["thinking"]))
         if block.get("type") == "redacted_thinking":
             data = str(block.get("data", ""))
             self._thought.append({"type": "redacted_thinking", "data": data})
