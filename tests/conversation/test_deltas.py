@@ -22,7 +22,7 @@ from treadle.conversation.deltas import (
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import Usage
 
-SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+SEARCH: dict[str, object] = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
 
 
 def _fold(*deltas: Delta) -> Fold:

@@ -205,7 +205,7 @@ def _chat_body(**parameters: object) -> Json:
     }
 
 
-SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+SCHEMA: Json = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 TO_MESSAGES: list[tuple[Mapping[str, Any], Mapping[str, Any] | None]] = [
     ({"reasoning_effort": "high"}, {"output_config": {"effort": "high"}}),

@@ -22,7 +22,7 @@ from treadle.wire.chat_completions.messages import Dialect, read_messages, write
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 PAPER = "data:application/pdf;base64,JVBERi0xLjQ="
-CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+CALL: Json = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
 
 
 def _back(*raw: Json, dialect: Dialect = Dialect()) -> list[dict[str, object]]:  # noqa: B008

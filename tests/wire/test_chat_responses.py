@@ -9,7 +9,7 @@ from treadle.conversation.blocks import Message, Opaque, Refusal, Text, Thinking
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
-from treadle.wire.chat_completions.responses import read_usage, write_usage
+from treadle.wire.chat_completions.responses import read_cost, read_usage, write_usage
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x"'}}
 
@@ -32,19 +32,19 @@ def _body(message: Json, finish: str | None = "stop", **more: object) -> Json:
     }
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"choices": []},
-        {"choices": None},
-        {"choices": [{}]},
-        {"choices": [{"message": None}]},
-        {"choices": [{"message": {"content": "no role"}}]},
-        {"error": {"message": "overloaded"}},
-        {"choices": "x"},
-    ],
-)
+NO_REPLIES: list[Json] = [
+    {},
+    {"choices": []},
+    {"choices": None},
+    {"choices": [{}]},
+    {"choices": [{"message": None}]},
+    {"choices": [{"message": {}}]},
+    {"error": {"message": "overloaded"}},
+    {"choices": "x"},
+]
+
+
+@pytest.mark.parametrize("body", NO_REPLIES)
 def test_a_response_without_a_choice_is_no_reply(chat: Speech, body: Json) -> None:
     with pytest.raises(BadResponse, match="no choices"):
         chat.read_response(body)
@@ -174,3 +174,9 @@ def test_usage_is_written_as_it_is_read() -> None:
     assert write_usage(Usage(5, 2, 1, cache_write_tokens=2))["prompt_tokens_details"] == {
         "cache_creation_tokens": 2
     }
+
+
+@pytest.mark.parametrize(("cost", "wanted"), [(0.25, 0.25), (1, 1.0), (None, None), ("much", None)])
+def test_a_cost_beside_the_usage_is_told(cost: object, wanted: float | None) -> None:
+    assert read_cost({"cost": cost}) == wanted
+    assert read_cost(None) is None

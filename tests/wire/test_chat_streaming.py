@@ -369,18 +369,18 @@ def test_a_reply_without_a_word_is_a_message_without_blocks(chat: Speech) -> Non
     )
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        {"choices": [None]},
-        {"choices": 3},
-        {"choices": [{"delta": "text"}]},
-        {"choices": [{"delta": {"tool_calls": ["f"]}}]},
-        {"choices": [{"delta": {"tool_calls": [{"index": [], "id": "a"}]}}]},
-        {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": "f"}]}}]},
-        {"choices": [{"delta": {"thinking_blocks": ["x"]}}]},
-    ],
-)
+MALFORMED: list[Json] = [
+    {"choices": [None]},
+    {"choices": 3},
+    {"choices": [{"delta": "text"}]},
+    {"choices": [{"delta": {"tool_calls": ["f"]}}]},
+    {"choices": [{"delta": {"tool_calls": [{"index": [], "id": "a"}]}}]},
+    {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": "f"}]}}]},
+    {"choices": [{"delta": {"thinking_blocks": ["x"]}}]},
+]
+
+
+@pytest.mark.parametrize("chunk", MALFORMED)
 def test_a_malformed_chunk_is_a_bad_response(chat: Speech, chunk: Json) -> None:
     with pytest.raises(BadResponse, match="cannot be read"):
         list(chat.reader().feed(chunk))

@@ -1,7 +1,7 @@
 """Schemas of pydantic models, as providers take them for strict output."""
 
 from enum import Enum
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, cast
 
 import pytest
 from pydantic import BaseModel, Field
@@ -65,11 +65,12 @@ class Empty(BaseModel):
 def _nodes(node: Any) -> list[dict[str, Any]]:
     """Every object schema in `node`."""
     if isinstance(node, list):
-        return [found for item in node for found in _nodes(item)]
+        return [found for item in cast("list[Any]", node) for found in _nodes(item)]
     if not isinstance(node, dict):
         return []
-    own = [node] if node.get("type") == "object" else []
-    return own + [found for value in node.values() for found in _nodes(value)]
+    schema = cast("dict[str, Any]", node)
+    own = [schema] if schema.get("type") == "object" else []
+    return own + [found for value in schema.values() for found in _nodes(value)]
 
 
 @pytest.mark.parametrize("model", [Point, Line, Circle, Shapes, Tree])

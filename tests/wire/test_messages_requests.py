@@ -299,3 +299,25 @@ def test_a_result_without_content_is_empty(messages: Speech) -> None:
     request = messages.read_request({**BODY, "messages": [{"role": "user", "content": bare}]})
 
     assert request.messages[0].results == (ToolResult("a", ""), ToolResult("b", ""))
+
+
+def test_thoughts_that_end_a_cut_reply_are_not_sent_back() -> None:
+    cut = Message("assistant", (Text("x"), Thinking("y", "s"), RedactedThinking("?")), "anthropic_messages")
+
+    body: Any = write_request(ModelRequest("m", (user("hi"), cut)))
+
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "x"}]
+
+
+def test_ids_of_other_providers_are_made_fit_in_a_call_and_its_result(messages: Speech) -> None:
+    said = (
+        user("hi"),
+        Message("assistant", (ToolCall("functions.f:0", "", "{}"),), "chat_completions"),
+        Message("user", (ToolResult("functions.f:0", "done"),), "chat_completions"),
+    )
+
+    body = messages.write_request(ModelRequest("m", said, (ToolSpec("f"),)))
+
+    call, result = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
+    assert call["id"] == result["tool_use_id"] != "functions.f:0"
+    assert messages.refusal(body) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.wire.conftest import Json, Speech
-from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall
+from treadle.conversation.blocks import Message, Opaque, Refusal, Text, Thinking, ToolCall
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
@@ -63,6 +63,7 @@ def test_a_reply_of_chat_is_written_with_what_this_wire_knows(messages: Speech) 
         Text(""),
         Refusal(""),
         Text("x", {"novel": 1}),
+        Opaque("chat_completions", {"type": "output_audio"}),
         ToolCall("a", "f", "{}", None, {"g": 1}),
     )
     reply = Reply(

@@ -118,7 +118,7 @@ def test_thinking_may_be_signed_without_a_word(messages: Speech) -> None:
 
 def test_arguments_grow_and_none_are_an_empty_object(messages: Speech) -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srv_1"}
-    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    call: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     reply = _read(
         messages,
         _start(),
@@ -137,7 +137,7 @@ def test_arguments_grow_and_none_are_an_empty_object(messages: Speech) -> None:
 
 
 def test_the_input_of_a_providers_tool_grows_too(messages: Speech) -> None:
-    use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    use: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     result: Json = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     reply = _read(messages, _start(), *_block(0, use, _json('{"q":"x"}')), *_block(1, result), *_end())
 
@@ -148,7 +148,7 @@ def test_the_input_of_a_providers_tool_grows_too(messages: Speech) -> None:
 
 
 def test_input_that_is_cut_is_kept_as_it_came(messages: Speech) -> None:
-    use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    use: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     reply = messages.fold(messages.deltas([_start(), *_block(0, use, _json('{"q')), *_end("max_tokens")]))
 
     assert reply.message.blocks == (Opaque("anthropic_messages", {**use, "input": {"INVALID_JSON": '{"q'}}),)
@@ -157,14 +157,14 @@ def test_input_that_is_cut_is_kept_as_it_came(messages: Speech) -> None:
 def test_citations_gather_on_their_text(messages: Speech) -> None:
     cites = [{"type": "web_search_result_location", "url": f"https://rivers.test/{at}"} for at in range(2)]
     pieces = [{"type": "citations_delta", "citation": cite} for cite in cites]
-    text = {"type": "text", "text": "", "citations": []}
+    text: Json = {"type": "text", "text": "", "citations": []}
     reply = _read(messages, _start(), *_block(0, text, pieces[0], _text("Yes"), pieces[1]), *_end())
 
     assert reply.message.blocks == (Text("Yes", {"citations": cites}),)
 
 
 def test_a_pause_that_is_resumed_comes_whole_at_the_start(messages: Speech) -> None:
-    use = {"type": "server_tool_use", "id": "s", "name": "code_execution", "input": {"code": "1"}}
+    use: Json = {"type": "server_tool_use", "id": "s", "name": "code_execution", "input": {"code": "1"}}
     done = {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}
     reply = _read(messages, _start(use, done), *_end("pause_turn", container={"id": "k-1"}))
 
@@ -175,7 +175,7 @@ def test_a_pause_that_is_resumed_comes_whole_at_the_start(messages: Speech) -> N
 def test_a_delta_of_an_unknown_kind_becomes_fields_of_its_block(messages: Speech) -> None:
     novel = {"type": "compaction", "content": None}
     delta = {"type": "compaction_delta", "content": "short"}
-    reply = messages.fold(messages.deltas([_start(), *_block(0, novel, delta), *_end()]))
+    reply = _read(messages, _start(), *_block(0, novel, delta), *_end())
 
     assert reply.message.blocks == (Opaque("anthropic_messages", {"type": "compaction", "content": "short"}),)
 
@@ -223,7 +223,7 @@ def test_a_stream_without_its_last_event_was_cut(messages: Speech, events: list[
 def test_a_reply_of_chat_is_written_without_what_has_no_form_here(messages: Speech) -> None:
     events = messages.events(
         [
-            Started("c-1", "m"),
+            Started("c-1", "m", wire="chat_completions"),
             MessageExtra({"annotations": []}),
             BlockStarted(0, Refusal("")),
             TextAdded(0, "No."),
@@ -232,6 +232,9 @@ def test_a_reply_of_chat_is_written_without_what_has_no_form_here(messages: Spee
             BlockExtra(1, {"provider_specific_fields": {}}),
             ArgumentsAdded(1, "{}"),
             BlockStopped(1),
+            BlockStarted(9, Opaque("chat_completions", {"type": "output_audio"})),
+            TextAdded(9, "hidden"),
+            BlockStopped(9),
             BlockStarted(2, Image("https://rivers.test/a.png")),
             BlockStopped(2),
             Ended("content_filter", Usage(9, 2, 1, cached_tokens=4, cache_write_tokens=1)),

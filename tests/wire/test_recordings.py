@@ -1,8 +1,9 @@
 """What real providers sent goes through both readers and writers with nothing lost."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -55,21 +56,22 @@ def _messages_of(events: list[Json]) -> list[list[Json]]:
     return found
 
 
-def _without_nulls(value: Any) -> Any:
+def _each(value: Any, change: Callable[[Json], Json]) -> Any:
+    """`value` with `change` made to each object in it, the innermost first."""
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_each(item, change) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return change({key: _each(item, change) for key, item in cast("Json", value).items()})
     return value
 
 
-def _meaning(value: Any) -> Any:
-    """A body with the two ways to write one thing made the same."""
-    if isinstance(value, list):
-        return [_meaning(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    said = {key: _meaning(item) for key, item in value.items() if (key, item) != ("is_error", False)}
+def _without_nulls(raw: Json) -> Json:
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+def _meaning(raw: Json) -> Json:
+    """An object of a request, with the two ways to write one thing made the same."""
+    said = {key: value for key, value in raw.items() if (key, value) != ("is_error", False)}
     if isinstance(said.get("content"), str) and ("role" in said or said.get("type") == "tool_result"):
         said["content"] = [{"type": "text", "text": said["content"]}]
     return said
@@ -79,7 +81,7 @@ def _meaning(value: Any) -> Any:
 def test_a_recorded_response_is_written_as_it_was_read(messages: Speech, name: str, body: Json) -> None:
     written = messages.write_response(messages.read_response(body))
 
-    assert _without_nulls(written) == _without_nulls(body), name
+    assert _each(written, _without_nulls) == _each(body, _without_nulls), name
 
 
 @pytest.mark.parametrize(("name", "events"), _streams())
@@ -102,7 +104,7 @@ def test_a_recorded_request_is_written_with_the_same_meaning(
 
     written = messages.write_request(messages.read_request(exchange["request"]))
 
-    assert _meaning(written) == _meaning(request), name
+    assert _each(written, _meaning) == _each(request, _meaning), name
 
 
 @pytest.mark.parametrize(("name", "body"), _bodies())

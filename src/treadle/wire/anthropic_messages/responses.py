@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY, Message, Refusal, Text, Thinking
+from treadle.conversation.blocks import EMPTY, Message, Opaque, Refusal, Text, Thinking
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
@@ -52,8 +52,14 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
 
 
 def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:
-    """Fields of a response that `Reply` has no field for; the usage stays verbatim beside the counted one."""
+    """Fields of a response that `Reply` has no field for; the usage stays verbatim beside the counted one.
+
+    So does a reason to stop that our own words for it would not give back.
+    """
     extra: dict[str, object] = {k: v for k, v in raw.items() if k not in _KNOWN and v is not None}
+    reason = raw.get("stop_reason")
+    if reason is not None and _WRITTEN[STOP_REASONS.get(str(reason), "stop")] != reason:
+        extra["stop_reason"] = reason
     if raw.get("usage"):
         extra["usage"] = raw["usage"]
     return extra
@@ -80,11 +86,14 @@ def write_usage(reply_usage: Usage, raw: object = None) -> dict[str, object]:
     if isinstance(raw, Mapping):
         return dict(cast("Mapping[str, object]", raw))
     fresh = reply_usage.input_tokens - reply_usage.cached_tokens - reply_usage.cache_write_tokens
+    thought = reply_usage.reasoning_tokens
+    details = {"output_tokens_details": {"thinking_tokens": thought}} if thought else {}
     return {
         "input_tokens": fresh,
         "cache_creation_input_tokens": reply_usage.cache_write_tokens,
         "cache_read_input_tokens": reply_usage.cached_tokens,
         "output_tokens": reply_usage.output_tokens,
+        **details,
     }
 
 
@@ -113,6 +122,8 @@ def write_blocks(message: Message) -> list[Mapping[str, object]]:
     for block in message.blocks:
         if isinstance(block, Thinking) and block.signature is None and message.wire != WIRE:
             blocks.append({**write_block(block, own=False), "signature": ""})
+        elif isinstance(block, Opaque) and block.wire != WIRE:
+            continue  # what another wire alone understands has no form here
         elif not (isinstance(block, Text | Refusal) and not block.text):
             blocks.append(write_block(block, own=message.wire in (WIRE, None)))
     return blocks

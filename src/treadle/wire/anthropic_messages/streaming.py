@@ -1,10 +1,10 @@
 """Streams of Anthropic Messages: events to deltas, and back."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar, cast
 
-from treadle.conversation.blocks import EMPTY, Block, Opaque, Refusal, Text, Thinking, ToolCall
+from treadle.conversation.blocks import EMPTY, Block, Opaque, Thinking, ToolCall
 from treadle.conversation.deltas import (
     ArgumentsAdded,
     BlockExtra,
@@ -12,12 +12,13 @@ from treadle.conversation.deltas import (
     BlockStopped,
     Delta,
     Ended,
+    MessageExtra,
     SignatureAdded,
     Started,
     TextAdded,
 )
 from treadle.errors import BadResponse
-from treadle.wire.anthropic_messages.messages import read_block, write_block
+from treadle.wire.anthropic_messages.messages import WIRE, read_block, write_block
 from treadle.wire.anthropic_messages.responses import (
     STOP_REASONS,
     read_usage,
@@ -26,6 +27,9 @@ from treadle.wire.anthropic_messages.responses import (
     write_usage,
 )
 
+_T = TypeVar("_T")
+_OfBlock: TypeAlias = TextAdded | SignatureAdded | ArgumentsAdded | BlockExtra | BlockStopped
+
 
 @dataclass(slots=True)
 class Reader:
@@ -33,6 +37,8 @@ class Reader:
 
     _raw: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
     """The message but for its content: what `message_start` and each `message_delta` said."""
+    _begun: set[int] = field(default_factory=set[int], init=False)
+    """Indexes of the blocks that were started."""
     _inputs: dict[int, bool] = field(default_factory=dict[int, bool], init=False)
     """Blocks with an input that streams -> whether any of it came."""
     _stopped: bool = field(default=False, init=False)
@@ -78,7 +84,7 @@ class Reader:
 
     def _start(self, message: dict[str, Any]) -> Iterator[Delta]:
         self._raw = {name: value for name, value in message.items() if name != "content"}
-        yield Started(str(message.get("id") or ""), str(message.get("model") or ""))
+        yield Started(str(message.get("id") or ""), str(message.get("model") or ""), wire=WIRE)
         # a resumed pause comes whole in its first event
         for index, block in enumerate(message.get("content") or ()):
             yield BlockStarted(index, read_block(dict(block)))
@@ -86,26 +92,30 @@ class Reader:
 
     def _block(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:
         block = read_block(raw)
-        if raw.get("input") == {}:
+        if isinstance(block, ToolCall) and not raw.get("input"):
             self._inputs[index] = False
-            if isinstance(block, ToolCall):
-                block = ToolCall(block.id, block.name, "", block.caller, block.extra)
+            block = replace(block, arguments="")
+        elif raw.get("input") == {}:
+            self._inputs[index] = False
         elif isinstance(block, Thinking) and block.signature == "":
-            block = Thinking(block.text, None, block.extra)
+            block = replace(block, signature=None)
+        self._begun.add(_known(index, int))
         yield BlockStarted(index, block)
 
     def _delta(self, index: int, delta: dict[str, Any]) -> Iterator[Delta]:
+        if index not in self._begun:
+            raise KeyError(index)
         match delta["type"]:
             case "text_delta":
-                yield TextAdded(index, delta["text"])
+                yield TextAdded(index, _known(delta["text"], str))
             case "thinking_delta":
-                yield TextAdded(index, delta["thinking"])
+                yield TextAdded(index, _known(delta["thinking"], str))
             case "signature_delta":
-                yield SignatureAdded(index, delta["signature"])
+                yield SignatureAdded(index, _known(delta["signature"], str))
             case "input_json_delta":
-                if delta["partial_json"]:
+                if json := _known(delta["partial_json"], str):
                     self._inputs[index] = True
-                    yield ArgumentsAdded(index, delta["partial_json"])
+                    yield ArgumentsAdded(index, json)
             case "citations_delta":
                 yield BlockExtra(index, {"citations": [delta["citation"]]})
             case _:
@@ -118,41 +128,69 @@ class Reader:
 
     def _update(self, event: Mapping[str, Any]) -> None:
         delta: dict[str, Any] = event["delta"]
-        self._raw |= {name: value for name, value in delta.items() if value is not None}
-        usage: dict[str, Any] = self._raw.get("usage") or {}
-        self._raw["usage"] = usage | (event.get("usage") or {})
+        beside = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
+        self._raw |= _said(delta) | _said(beside)
+        self._raw["usage"] = (self._raw.get("usage") or {}) | _said(event.get("usage") or {})
+
+
+def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not null in `fields`: a null does not take back what was said before."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _known(value: Any, kind: type[_T]) -> _T:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}")
+    return value
 
 
 @dataclass(slots=True)
 class Writer:
-    """Deltas of one reply to events, as (name, data): the name is also the `type` of the data."""
+    """Deltas of one reply to events; the `type` of an event is also the name under which it is sent."""
 
-    _extra: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
+    _own: bool = field(default=True, init=False)
+    """Whether the deltas came over this wire, so that their extra fields mean something here."""
+    _blocks: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
+    """The blocks that were started, by their index."""
+    _at: dict[int, int] = field(default_factory=dict[int, int], init=False)
+    """Index of a block -> its position here: what another wire alone understands is left out."""
 
     def feed(self, delta: Delta) -> Iterator[dict[str, object]]:
         match delta:
             case Started(id, model):
+                self._own = delta.wire in (WIRE, None)
                 yield {"type": "message_start", "message": _empty_message(id, model)}
             case BlockStarted(index, block):
-                self._extra[index] = block
-                yield {"type": "content_block_start", "index": index, "content_block": _opening(block)}
-            case TextAdded(index, text):
-                kind = "thinking" if isinstance(self._extra[index], Thinking) else "text"
-                yield _block_delta(index, f"{kind}_delta", kind, text)
-            case SignatureAdded(index, signature):
-                yield _block_delta(index, "signature_delta", "signature", signature)
-            case ArgumentsAdded(index, json):
-                yield _block_delta(index, "input_json_delta", "partial_json", json)
-            case BlockExtra(index, fields):
-                for citation in cast("list[object]", fields.get("citations", [])):
-                    yield _block_delta(index, "citations_delta", "citation", citation)
-            case BlockStopped(index):
-                yield {"type": "content_block_stop", "index": index}
+                if not isinstance(block, Opaque) or block.wire == WIRE:
+                    self._blocks[index], self._at[index] = block, len(self._at)
+                    opening = _opening(block, own=self._own)
+                    yield {"type": "content_block_start", "index": self._at[index], "content_block": opening}
             case Ended():
-                yield _message_delta(delta)
+                yield _message_delta(delta, own=self._own)
                 yield {"type": "message_stop"}
-            case _:  # fields of another wire have no form on this one
+            case MessageExtra():  # fields of another wire have no form on this one
                 pass
+            case _:
+                if delta.index in self._at:
+                    yield from self._more(self._at[delta.index], self._blocks[delta.index], delta)
+
+    def _more(self, at: int, block: Block, delta: _OfBlock) -> Iterator[dict[str, object]]:
+        match delta:
+            case TextAdded(_, text):
+                kind = "thinking" if isinstance(block, Thinking) else "text"
+                yield _block_delta(at, f"{kind}_delta", {kind: text})
+            case SignatureAdded(_, signature):
+                yield _block_delta(at, "signature_delta", {"signature": signature})
+            case ArgumentsAdded(_, json):
+                yield _block_delta(at, "input_json_delta", {"partial_json": json})
+            case BlockExtra(_, fields):
+                for citation in cast("list[object]", fields.get("citations", [])):
+                    yield _block_delta(at, "citations_delta", {"citation": citation})
+                rest = {name: value for name, value in fields.items() if name != "citations"}
+                if rest and isinstance(block, Opaque):
+                    yield _block_delta(at, f"{block.kind}_delta", rest)
+            case BlockStopped():
+                yield {"type": "content_block_stop", "index": at}
 
 
 def _empty_message(message_id: str, model: str) -> dict[str, object]:
@@ -168,37 +206,20 @@ def _empty_message(message_id: str, model: str) -> dict[str, object]:
     }
 
 
-def _opening(block: Block) -> Mapping[str, object]:
-    match block:
-        case ToolCall(id, name, "", caller, _):
-            called = {} if caller is None else {"caller": caller}
-            return {"type": "tool_use", "id": id, "name": name, "input": {}, **called}
-        case Thinking(text, None):
-            return {"type": "thinking", "thinking": text, "signature": ""}
-        case Opaque(raw=raw):
-            return raw
-        case Text() | Refusal():
-            return {"type": "text", "text": block.text, **block.extra}
-        case _:
-            return write_block(block, own=False)
+def _opening(block: Block, *, own: bool) -> Mapping[str, object]:
+    written = write_block(block, own=own)
+    if isinstance(block, Thinking) and block.signature is None:
+        return {**written, "signature": ""}
+    return written
 
 
-def _block_delta(index: int, kind: str, name: str, value: object) -> dict[str, object]:
-    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, name: value}}
+def _block_delta(at: int, kind: str, fields: Mapping[str, object]) -> dict[str, object]:
+    return {"type": "content_block_delta", "index": at, "delta": {"type": kind, **fields}}
 
 
-def _message_delta(ended: Ended) -> dict[str, object]:
+def _message_delta(ended: Ended, *, own: bool) -> dict[str, object]:
     container = {} if ended.container is None else {"container": ended.container}
-    known = {"usage", "stop_reason", "stop_sequence"}
-    extra = {name: value for name, value in ended.extra.items() if name not in known}
-    sequence = ended.extra.get("stop_sequence")
-    return {
-        "type": "message_delta",
-        "delta": {
-            "stop_reason": stop_reason(ended.stop_reason),
-            "stop_sequence": sequence,
-            **container,
-            **extra,
-        },
-        "usage": write_usage(ended.usage, ended.extra.get("usage")),
-    }
+    extra = dict(ended.extra) if own else {}
+    usage = write_usage(ended.usage, extra.pop("usage", None))
+    delta = {"stop_reason": stop_reason(ended.stop_reason), "stop_sequence": None, **container, **extra}
+    return {"type": "message_delta", "delta": delta, "usage": usage}

@@ -20,7 +20,7 @@ from treadle.conversation.blocks import (
     ToolCall,
     ToolResult,
 )
-from treadle.errors import ParameterUnsupported
+from treadle.errors import InvalidArgument, ParameterUnsupported
 from treadle.wire.json_text import NAMELESS, arguments_text, dumps, split_data_url
 
 WIRE = "chat_completions"
@@ -185,25 +185,32 @@ def thinking_fields(message: Message) -> dict[str, object]:
 
 
 def read_messages(raw: list[dict[str, Any]]) -> tuple[Message, ...]:
-    """Messages of a request; tool messages in a row are the results of one user message."""
+    """Messages of a request; tool messages in a row are the results of one user message.
+
+    Raises:
+        InvalidArgument: a role that the wire does not have (any more).
+    """
     messages: list[Message] = []
     for item in raw:
-        role = item.get("role")
-        if role == "tool":
-            result = _read_tool(item)
-            last = messages[-1] if messages else None
-            if last and last.role == "user" and last.results and len(last.results) == len(last.blocks):
-                messages[-1] = Message("user", (*last.blocks, result), WIRE)
-            else:
-                messages.append(Message("user", (result,), WIRE))
-        elif role == "assistant":
-            messages.append(read_assistant(item))
-        else:
-            known: Role = "user" if role == "user" else "system"
-            extra = {name: value for name, value in item.items() if name not in ("role", "content")}
-            if role == "developer":
-                extra["role"] = role
-            messages.append(Message(known, read_content(item.get("content")), WIRE, extra or EMPTY))
+        match item.get("role"):
+            case "tool":
+                last = messages[-1] if messages else None
+                if last and last.results and len(last.results) == len(last.blocks):
+                    messages[-1] = Message("user", (*last.blocks, _read_tool(item)), WIRE)
+                else:
+                    messages.append(Message("user", (_read_tool(item),), WIRE))
+            case "assistant":
+                messages.append(read_assistant(item))
+            case "user" | "system" | "developer" as role:
+                extra = {name: value for name, value in item.items() if name not in ("role", "content")}
+                if role == "developer":
+                    extra["role"] = role
+                known: Role = "user" if role == "user" else "system"
+                messages.append(Message(known, read_content(item.get("content")), WIRE, extra or EMPTY))
+            case role:
+                raise InvalidArgument(
+                    f"a message of role {role!r}: write system, developer, user, assistant or tool"
+                )
     return tuple(messages)
 
 

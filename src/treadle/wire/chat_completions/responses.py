@@ -41,14 +41,26 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
     Raises:
         BadResponse: there is no choice with a message in it.
     """
+    try:
+        return _read(raw)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadResponse(
+            f"the provider sent an answer that cannot be read: {str(dict(raw))[:300]}"
+        ) from error
+
+
+def _read(raw: Mapping[str, Any]) -> Reply:
     match raw:
-        case {"choices": [{"message": {"role": _} as item, **rest}, *_]}:
+        # small servers forget the role
+        case {"choices": [{"message": {"role": _} | {"content": _} | {"tool_calls": _} as item, **rest}, *_]}:
             message = read_assistant(cast("dict[str, Any]", item))
             choice = cast("dict[str, Any]", rest)
         case _:
             raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:300]}")
-    known = {"id", "model", "choices", "usage", "object"}
-    extra = {name: value for name, value in raw.items() if name not in known}
+    known = {"id", "model", "choices", "object"}
+    extra = {name: value for name, value in raw.items() if name not in known and value is not None}
+    if more := choice_extra(choice, message):
+        extra["choice"] = more
     return Reply(
         message,
         stop_reason(choice.get("finish_reason"), message),
@@ -59,6 +71,16 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
         container=raw.get("container"),
         extra=extra or EMPTY,
     )
+
+
+def choice_extra(choice: Mapping[str, Any], message: Message) -> dict[str, object]:
+    """What a choice says beside its message: `logprobs`, and why it stopped if our own words lose it."""
+    known = {"index", "message", "delta", "finish_reason"}
+    extra = {name: value for name, value in choice.items() if name not in known and value is not None}
+    finish = choice.get("finish_reason")
+    if finish is not None and _WRITTEN[stop_reason(finish, message)] != finish:
+        extra["finish_reason"] = finish
+    return extra
 
 
 def stop_reason(raw: object, message: Message) -> StopReason:
@@ -81,7 +103,7 @@ def read_usage(raw: Any) -> Usage:
         output_tokens=usage.get("completion_tokens") or 0,
         calls=1,
         cached_tokens=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        cache_write_tokens=prompt.get("cache_creation_tokens") or 0,
+        cache_write_tokens=prompt.get("cache_creation_tokens") or prompt.get("cache_write_tokens") or 0,
         reasoning_tokens=completion.get("reasoning_tokens") or 0,
         audio_tokens=(prompt.get("audio_tokens") or 0) + (completion.get("audio_tokens") or 0),
     )
@@ -114,8 +136,9 @@ def write_usage(usage: Usage) -> dict[str, object]:
 def write_response(reply: Reply, *, created: int) -> dict[str, object]:
     """The body of a whole response; `created` in Unix seconds."""
     message = write_reply_message(reply.message)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
-    same_wire = reply.extra if reply.message.wire == WIRE else EMPTY
+    extra = dict(reply.extra) if reply.message.wire == WIRE else {}
+    more = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply), **more}
     container = {} if reply.container is None else {"container": reply.container}
     return {
         "id": reply.id,
@@ -125,7 +148,7 @@ def write_response(reply: Reply, *, created: int) -> dict[str, object]:
         "choices": [choice],
         "usage": write_usage(reply.usage),
         **container,
-        **same_wire,
+        **extra,
     }
 
 

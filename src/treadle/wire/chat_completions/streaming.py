@@ -26,11 +26,21 @@ from treadle.conversation.deltas import (
     SignatureAdded,
     Started,
     TextAdded,
+    merged,
 )
 from treadle.conversation.request import Reply
 from treadle.errors import BadResponse
-from treadle.wire.chat_completions.messages import REASONING, extra_fields, read_call, reasoning_text
+from treadle.wire.chat_completions.messages import (
+    REASONING,
+    WIRE,
+    extra_fields,
+    read_call,
+    read_content,
+    reasoning_text,
+    write_call,
+)
 from treadle.wire.chat_completions.responses import (
+    choice_extra,
     finish_reason,
     read_cost,
     read_usage,
@@ -68,6 +78,8 @@ class Reader:
     _finish: object = field(default=None, init=False)
     _usage: Any = field(default=None, init=False)
     _extra: dict[str, object] = field(default_factory=dict[str, object], init=False)
+    _choice: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
+    """What the choice of each chunk said beside its delta."""
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
         """The deltas of one chunk.
@@ -83,14 +95,23 @@ class Reader:
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
         if not self._started:
             self._started = True
-            yield Started(str(chunk.get("id") or ""), str(chunk.get("model") or ""))
+            yield Started(str(chunk.get("id") or ""), str(chunk.get("model") or ""), wire=WIRE)
         if usage := chunk.get("usage"):
             self._usage = usage
-        self._extra |= {name: value for name, value in chunk.items() if name not in _CHUNK}
+        self._extra |= {k: v for k, v in chunk.items() if k not in _CHUNK and v is not None}
         for choice in cast("list[dict[str, Any]]", chunk.get("choices") or [])[:1]:
+            self._usage = choice.get("usage") or self._usage  # Moonshot says it here
+            self._note(choice)
             yield from self._delta(choice.get("delta") or {})
-            if choice.get("finish_reason"):
-                self._finish = choice["finish_reason"]
+
+    def _note(self, choice: Mapping[str, Any]) -> None:
+        """What a choice says beside its delta; its `logprobs` grow."""
+        if choice.get("finish_reason"):
+            self._finish = choice["finish_reason"]
+        said = {k: v for k, v in choice.items() if k not in ("delta", "usage") and v is not None}
+        if "logprobs" in said:
+            said["logprobs"] = merged(self._choice.get("logprobs"), said["logprobs"])
+        self._choice |= said
 
     def end(self) -> Iterator[Delta]:
         """The deltas that end the reply, once the stream has ended.
@@ -106,6 +127,10 @@ class Reader:
             yield MessageExtra({"thinking_blocks": self._thought})
         container = cast("Mapping[str, object] | None", self._extra.pop("container", None))
         message = Message("assistant", tuple(self._seen))
+        if self._usage:
+            self._extra["usage"] = self._usage
+        if more := choice_extra(self._choice, message):
+            self._extra["choice"] = more
         yield Ended(
             stop_reason(self._finish, message),
             read_usage(self._usage),
@@ -120,8 +145,9 @@ class Reader:
             yield from self._text("thinking", reasoning)
         for block in delta.get("thinking_blocks") or ():
             yield from self._thinking_block(block)
-        if isinstance(content := delta.get("content"), str) and content:
-            yield from self._text("text", content)
+        if content := delta.get("content"):
+            for block in read_content(content):
+                yield from self._part(block)
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             yield from self._text("refusal", refusal)
         for call in delta.get("tool_calls") or ():
@@ -136,6 +162,20 @@ class Reader:
         if kind == "thinking":
             self._thought[-1]["thinking"] += text
         yield TextAdded(self._open, text)
+
+    def _part(self, block: Block) -> Iterator[Delta]:
+        """A part of the content, which is text but for a few providers: Mistral thinks in parts of it."""
+        match block:
+            case Text(text) | Refusal(text):
+                if text:
+                    yield from self._text("text" if isinstance(block, Text) else "refusal", text)
+            case Opaque(raw={"type": "thinking", "thinking": list()} as raw) if self._kind == "thought":
+                assert self._open is not None
+                yield BlockExtra(self._open, {name: value for name, value in raw.items() if name != "type"})
+            case Opaque(raw={"type": "thinking"}):
+                yield from self._start(block, "thought")
+            case _:
+                yield from self._start(block, "part")
 
     def _thinking_block(self, block: Mapping[str, Any]) -> Iterator[Delta]:
         if not self._reasoned and block.get("thinking"):
@@ -201,77 +241,95 @@ class Writer:
 
     created: int
     include_usage: bool = False
+    _own: bool = field(default=False, init=False)
+    """Whether the deltas came over this wire, so that fields of the response mean something here."""
     _head: dict[str, object] = field(default_factory=dict[str, object], init=False)
-    _kinds: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
+    _blocks: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
     _calls: dict[int, int] = field(default_factory=dict[int, int], init=False)
+    _thoughts: dict[int, str] = field(default_factory=dict[int, str], init=False)
 
     def feed(self, delta: Delta) -> Iterator[dict[str, object]]:
         match delta:
             case Started(id, model):
+                self._own = delta.wire == WIRE
                 self._head = {"id": id, "model": model}
                 yield self._chunk({"role": "assistant", "content": ""})
             case BlockStarted(index, block):
-                yield from self._block(index, block)
+                self._blocks[index] = block
+                if isinstance(block, ToolCall):
+                    self._calls[index] = len(self._calls)
+                yield from self._said(self._opening(index, block))
             case TextAdded(index, text):
-                yield self._chunk(_text_delta(self._kinds[index], text))
-            case SignatureAdded(_, signature):
-                signed = {"type": "thinking", "thinking": "", "signature": signature}
-                yield self._chunk({"thinking_blocks": [signed]})
+                yield from self._said(self._text(index, text))
+            case SignatureAdded(index, signature):
+                # with the whole text: who signed it wants it back as a block
+                thought = {
+                    "type": "thinking",
+                    "thinking": self._thoughts.pop(index, ""),
+                    "signature": signature,
+                }
+                yield self._chunk({"thinking_blocks": [thought]})
             case ArgumentsAdded(index, json) if index in self._calls:
-                call = {"index": self._calls[index], "function": {"arguments": json}}
-                yield self._chunk({"tool_calls": [call]})
-            case BlockExtra(index, fields) if index in self._calls:
-                yield self._chunk({"tool_calls": [{"index": self._calls[index], **fields}]})
+                custom = self._blocks[index].extra.get("type") == "custom"
+                more = {"custom": {"input": json}} if custom else {"function": {"arguments": json}}
+                yield self._chunk({"tool_calls": [{"index": self._calls[index], **more}]})
+            case BlockExtra(index, fields):
+                yield from self._said(self._extra(index, fields))
             case MessageExtra(fields):
-                if rest := {name: value for name, value in fields.items() if name not in REASONING}:
-                    yield self._chunk(rest)
+                yield from self._said({k: v for k, v in fields.items() if k not in REASONING})
             case Ended():
                 yield from self._end(delta)
-            case (
-                _
-            ):  # the ends of blocks, and input of tools that the provider runs, have no form on this wire
+            case _:  # the ends of blocks, and input of tools that the provider runs, have no form here
                 pass
 
-    def _block(self, index: int, block: Block) -> Iterator[dict[str, object]]:
-        self._kinds[index] = block
+    def _opening(self, index: int, block: Block) -> Mapping[str, object]:
         match block:
-            case ToolCall(id, name, arguments, caller, extra):
-                self._calls[index] = len(self._calls)
-                called = {} if caller is None else {"caller": caller}
-                function = {"name": name, "arguments": arguments}
-                call = {"index": self._calls[index], "id": id, "type": "function", "function": function}
-                yield self._chunk({"tool_calls": [{**call, **called, **extra}]})
+            case ToolCall(extra=extra):
+                return {"tool_calls": [{"index": self._calls[index], **write_call(block, extra=extra)}]}
             case RedactedThinking(data):
-                yield self._chunk({"thinking_blocks": [{"type": "redacted_thinking", "data": data}]})
+                return {"thinking_blocks": [{"type": "redacted_thinking", "data": data}]}
+            case Opaque(wire, raw) if wire == WIRE:
+                return {"content": [raw]}
             case Text(text) | Thinking(text) | Refusal(text) if text:
-                yield self._chunk(_text_delta(block, text))
+                return self._text(index, text)
             case _:
-                pass
+                return {}
+
+    def _text(self, index: int, text: str) -> Mapping[str, object]:
+        match self._blocks[index]:
+            case Thinking():
+                self._thoughts[index] = self._thoughts.get(index, "") + text
+                return {"reasoning_content": text}
+            case Refusal():
+                return {"refusal": text}
+            case Text():
+                return {"content": text}
+            case _:
+                return {}
+
+    def _extra(self, index: int, fields: Mapping[str, object]) -> Mapping[str, object]:
+        if index in self._calls:
+            return {"tool_calls": [{"index": self._calls[index], **fields}]}
+        match self._blocks[index]:
+            case Opaque(wire, raw) if wire == WIRE:
+                return {"content": [{"type": raw.get("type"), **fields}]}
+            case _:
+                return {}
+
+    def _said(self, delta: Mapping[str, object]) -> Iterator[dict[str, object]]:
+        if delta:
+            yield self._chunk(delta)
 
     def _end(self, ended: Ended) -> Iterator[dict[str, object]]:
+        extra = dict(ended.extra) if self._own else {}
+        usage = extra.pop("usage", None) or write_usage(ended.usage)
+        choice = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
         container = {} if ended.container is None else {"container": ended.container}
         reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
-        yield {**self._chunk({}, reason), **container}
+        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra}
         if self.include_usage:
-            yield {**self._chunk({}), "choices": [], "usage": write_usage(ended.usage)}
+            yield {**self._chunk({}), "choices": [], "usage": usage}
 
-    def _chunk(self, delta: Mapping[str, object], finish: str | None = None) -> dict[str, object]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return {
-            **self._head,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "choices": [choice],
-        }
-
-
-def _text_delta(block: Block, text: str) -> dict[str, object]:
-    match block:
-        case Thinking():
-            return {"reasoning_content": text}
-        case Refusal():
-            return {"refusal": text}
-        case Opaque():
-            return {}
-        case _:
-            return {"content": text}
+    def _chunk(self, delta: Mapping[str, object], choice: Mapping[str, object] = EMPTY) -> dict[str, object]:
+        said = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, **choice}
+        return {**self._head, "object": "chat.completion.chunk", "created": self.created, "choices": [said]}
