@@ -342,7 +342,6 @@ def test_the_writer_says_nothing_of_what_has_no_form_here(chat: Speech) -> None:
     call = {"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": ""}}
     assert deltas == [
         {"role": "assistant", "content": ""},
-        {},
         {"content": "Found."},
         {"tool_calls": [{**call, "caller": {"type": "direct"}}]},
         {},

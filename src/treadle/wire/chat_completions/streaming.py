@@ -270,7 +270,8 @@ class Writer:
                 }
                 yield self._chunk({"thinking_blocks": [thought]})
             case ArgumentsAdded(index, json) if index in self._calls:
-                custom = self._blocks[index].extra.get("type") == "custom"
+                block = self._blocks[index]
+                custom = isinstance(block, ToolCall) and block.extra.get("type") == "custom"
                 more = {"custom": {"input": json}} if custom else {"function": {"arguments": json}}
                 yield self._chunk({"tool_calls": [{"index": self._calls[index], **more}]})
             case BlockExtra(index, fields):
