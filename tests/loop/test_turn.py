@@ -1,5 +1,6 @@
 """Turns: limits, deadlines, approvals, crashes, and a history that is valid afterwards."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,17 @@ async def test_the_model_reads_what_went_wrong_with_a_call(route: Route, folder:
         assert told[5][0].startswith("JSONDecodeError: Extra data")
     assert told[4][0].startswith("ValidationError: ")
     assert "https://" not in told[4][0]
+
+
+async def test_a_tool_that_cancels_itself_is_a_tool_error(folder: LocalSandbox) -> None:
+    async def quit_early() -> None:
+        """Quit."""
+        raise asyncio.CancelledError("own")
+
+    model = ScriptedModel([call("quit_early") + call("add", a=1, b=2), say("ok")])
+    result = await aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, tools=[quit_early, add], model=model)
+
+    assert results(result) == [("CancelledError: own", True), ("3", False)]
 
 
 async def test_arguments_nested_too_deeply_are_a_tool_error(folder: LocalSandbox) -> None:

@@ -1,5 +1,6 @@
 """The one path by which a tool runs, whoever asked: the model, code in a container, or a skill."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +99,11 @@ async def invoke(ready: Ready) -> ToolResult:
         with anyio.move_on_after(limit_s) as scope:
             output = await ready.tool.run(ready.arguments)
             return ToolResult(ready.call.id, output.content, output.is_error)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # it is we who are cancelled, and not something inside the tool
+            raise
+        return ToolResult(ready.call.id, explain(error), is_error=True)
     except Exception as error:  # strangers' code
         return ToolResult(ready.call.id, explain(error), is_error=True)
     assert scope.cancelled_caught

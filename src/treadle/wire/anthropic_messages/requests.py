@@ -35,14 +35,23 @@ _NO_COUNTERPART = {
     "response_format": "pass output=Model, or a response_format of type json_schema",
     "functions": "pass tools",
     "function_call": "pass tool_choice",
+    "moderation": "Messages moderates nothing",
 }
-_HARMLESS = {
-    ("n", 1),
-    ("logprobs", False),
-    ("store", False),
-    ("frequency_penalty", 0),
-    ("presence_penalty", 0),
+# What says no more than its absence.
+_HARMLESS: Mapping[str, object] = {
+    "n": 1,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "logit_bias": {},
+    "store": False,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "modalities": ["text"],
+    "response_format": {"type": "text"},
 }
+# Hints for the cache and tags for the provider's own records: the answer is the same without them.
+_HINTS = frozenset({"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "metadata"})
+_TIERS = {"auto": "auto", "default": "standard_only"}
 
 # Thinking budgets in tokens, for models that know no effort. Source: LiteLLM's mapping of reasoning_effort.
 _BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16384}
@@ -119,16 +128,28 @@ def _write_extra(request: ModelRequest) -> dict[str, object]:
         return dict(request.extra)
     written: dict[str, object] = {}
     for name, value in request.extra.items():
-        if name == "user":
+        if name in ("user", "safety_identifier"):
             written["metadata"] = {**_object(written.get("metadata")), "user_id": value}
-        elif name not in _NO_COUNTERPART:
+        elif name in _NO_COUNTERPART:
+            if name not in _HARMLESS or _HARMLESS[name] != value:
+                raise _no_counterpart(name, _NO_COUNTERPART[name])
+        elif request.wire is None:  # written for this very model
             written[name] = value
-        elif not isinstance(value, bool | int | float) or (name, value) not in _HARMLESS:
-            raise ParameterUnsupported(
-                f"{name!r} has no counterpart on Anthropic's Messages wire: "
-                f"{_NO_COUNTERPART[name]}, so leave it out"
-            )
+        elif name == "tool_choice":
+            raise _no_counterpart(name, "it is auto, none, required or one function")
+        elif name == "service_tier":
+            if value not in _TIERS:
+                raise _no_counterpart(name, "its tiers are auto and default")
+            written[name] = _TIERS[value]
+        elif name not in _HINTS:
+            written[name] = value
     return written
+
+
+def _no_counterpart(name: str, why: str) -> ParameterUnsupported:
+    return ParameterUnsupported(
+        f"{name!r} has no counterpart on Anthropic's Messages wire: {why}, so leave it out"
+    )
 
 
 def _add_effort(request: ModelRequest, head: dict[str, object]) -> None:
@@ -146,6 +167,11 @@ def _add_effort(request: ModelRequest, head: dict[str, object]) -> None:
     if request.temperature not in (None, 1):
         raise ParameterUnsupported(
             f"{request.model!r} reasons only at temperature 1: leave out temperature or reasoning_effort"
+        )
+    if request.tools and request.tool_choice and request.tool_choice.mode in ("required", "named"):
+        raise ParameterUnsupported(
+            f"{request.model!r} cannot reason when a tool must be called: "
+            "leave out tool_choice or reasoning_effort"
         )
     head["thinking"] = {"type": "enabled", "budget_tokens": _BUDGETS[effort]}
     if cast("int", head["max_tokens"]) <= _BUDGETS[effort]:

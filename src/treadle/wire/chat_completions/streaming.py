@@ -195,10 +195,12 @@ class Reader:
     def _call(self, raw: Mapping[str, Any]) -> Iterator[Delta]:
         call = read_call(raw)
         key: object = raw.get("index")
-        if key is None:  # a server without positions sends each call with its id
-            key = call.id or next(reversed(self._calls), 0)
+        if key is None:  # a server without positions sends each call with its id, or whole
+            known = call.id and (call.name or call.id in self._calls)
+            key = call.id if known else next(reversed(self._calls), 0)
         # a server that gives each call the same position names it anew; one that only changes the id does not
-        another = call.id and call.name and call.id != self._ids.get(key)
+        anew = call.id != self._ids.get(key) if call.id else raw.get("index") is None
+        another = call.name and anew
         if key not in self._calls or another:
             yield from self._start(replace(call, arguments=""), "call")
             self._calls[key], self._ids[key] = self._next - 1, call.id
