@@ -1,7 +1,7 @@
 """The order and the types of the contract's checks: nothing is sent when an option cannot work."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
@@ -90,6 +90,7 @@ def test_a_harness_by_name_is_refused_with_the_member_that_was_meant(folder: Loc
         ({"on_approval": "yes"}, "on_approval must be callable"),
         ({"tools": "add"}, "tools must be a list"),
         ({"tools": {add}}, "tools must be a list"),
+        ({"options": ToolLoopOptions(completion_kwargs=cast("Any", None))}, "completion_kwargs must be"),
         ({"no_such_option": 1}, "unknown option 'no_such_option'"),
     ],
 )

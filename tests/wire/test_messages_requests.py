@@ -216,7 +216,7 @@ def test_system_messages_that_lead_are_the_system_and_others_are_messages() -> N
 def test_a_user_is_told_beside_other_metadata() -> None:
     extra = {"metadata": {"k": 1}, "user": "u-1"}
 
-    body = write_request(ModelRequest("m", (user("hi"),), wire="chat_completions", extra=extra))
+    body = write_request(ModelRequest("m", (user("hi"),), extra=extra))
 
     assert body["metadata"] == {"k": 1, "user_id": "u-1"}
 

@@ -153,6 +153,10 @@ def _check_types(given: _Given, sandbox: object) -> None:
         raise InvalidType(f"metadata must be a mapping, not {type(given.metadata).__name__}")
     if given.on_approval is not None and not callable(given.on_approval):
         raise InvalidType(f"on_approval must be callable, not {given.on_approval!r}")
+    if isinstance(given.options, ToolLoopOptions):
+        kwargs: object = given.options.completion_kwargs
+        if not isinstance(kwargs, Mapping):
+            raise InvalidType(f"completion_kwargs must be a mapping, not {kwargs!r}")
     for name in ("tools", "skills", "disable_tools"):
         value = getattr(given, name)
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):

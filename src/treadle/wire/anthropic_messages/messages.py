@@ -138,7 +138,12 @@ def read_message(raw: Mapping[str, Any]) -> Message:
 def read_content(content: Any) -> tuple[Block, ...]:
     if isinstance(content, str):
         return (Text(content),)
-    return tuple(map(read_block, cast("Sequence[dict[str, Any]]", content)))
+    blocks: list[Block] = []
+    for item in cast("Sequence[Any]", content):
+        if not isinstance(item, dict):
+            raise TypeError(f"{item!r} is no content block")
+        blocks.append(read_block(cast("dict[str, Any]", item)))
+    return tuple(blocks)
 
 
 def read_block(raw: Mapping[str, Any]) -> Block:

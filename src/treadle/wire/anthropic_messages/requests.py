@@ -15,7 +15,7 @@ from treadle.wire.anthropic_messages.messages import (
     write_message,
     write_sendable,
 )
-from treadle.wire.json_schema import closed
+from treadle.wire.json_schema import closed, strict
 
 # Why a parameter of Chat Completions cannot be said on this wire. What is in no table here passes as it is.
 _NO_COUNTERPART = {
@@ -135,15 +135,20 @@ def _write_extra(request: ModelRequest) -> dict[str, object]:
                 raise _no_counterpart(name, _NO_COUNTERPART[name])
         elif request.wire is None:  # written for this very model
             written[name] = value
-        elif name == "tool_choice":
-            raise _no_counterpart(name, "it is auto, none, required or one function")
-        elif name == "service_tier":
-            if value not in _TIERS:
-                raise _no_counterpart(name, "its tiers are auto and default")
-            written[name] = _TIERS[value]
         elif name not in _HINTS:
-            written[name] = value
+            written[name] = _translated(name, value)
     return written
+
+
+def _translated(name: str, value: object) -> object:
+    """The value of a parameter that both wires have under one name."""
+    if name == "tool_choice":
+        raise _no_counterpart(name, "it is auto, none, required or one function")
+    if name != "service_tier":
+        return value
+    if value not in _TIERS:
+        raise _no_counterpart(name, "its tiers are auto and default")
+    return _TIERS[str(value)]
 
 
 def _no_counterpart(name: str, why: str) -> ParameterUnsupported:
@@ -226,7 +231,18 @@ class _Parameters(TypedDict, total=False):
 
 
 def read_request(raw: Mapping[str, Any]) -> ModelRequest:
-    """A request body, read. `stream` is the transport's and is not read."""
+    """A request body, read. `stream` is the transport's and is not read.
+
+    Raises:
+        InvalidArgument: a body whose shape is not the wire's.
+    """
+    try:
+        return _read(raw)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"the request is not one of Messages: {error!r}") from error
+
+
+def _read(raw: Mapping[str, Any]) -> ModelRequest:
     wire: Wire = WIRE
     messages = tuple(map(read_message, raw["messages"]))
     if system := raw.get("system"):
@@ -238,16 +254,19 @@ def read_request(raw: Mapping[str, Any]) -> ModelRequest:
         known["stop"] = tuple(raw["stop_sequences"])
     if choice := raw.get("tool_choice"):
         known |= _read_tool_choice(choice)
-    config = dict(raw.get("output_config") or {})
+    given = cast("dict[str, Any]", raw.get("output_config") or {})
+    config = {name: value for name, value in given.items() if value is not None}
     if "effort" in config:
         known["effort"] = config.pop("effort")
     if "format" in config:
-        known["output"] = OutputSchema("output", config.pop("format")["schema"])
+        schema = config.pop("format")["schema"]
+        # what is optional here has no word in strict decoding, where everything is required
+        known["output"] = OutputSchema("output", schema, strict=strict(schema) == schema)
     read = {
         *("model", "messages", "system", "tools", "stream", "max_tokens", "temperature", "top_p"),
         *("stop_sequences", "tool_choice", "output_config"),
     }
-    extra: dict[str, object] = {name: value for name, value in raw.items() if name not in read}
+    extra: dict[str, object] = {k: v for k, v in raw.items() if k not in read and v is not None}
     if config:
         extra["output_config"] = config
     tools = tuple(map(read_tool, raw.get("tools") or ()))

@@ -38,6 +38,15 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
     """
     if raw.get("type") != "message" or not isinstance(raw.get("content"), list):
         raise BadResponse(f"the provider sent no message: {str(dict(raw))[:300]}")
+    try:
+        return _read(raw)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadResponse(
+            f"the provider sent a message that cannot be read: {str(dict(raw))[:300]}"
+        ) from error
+
+
+def _read(raw: Mapping[str, Any]) -> Reply:
     message = Message("assistant", read_content(raw["content"]), WIRE)
     extra = response_extra(raw)
     return Reply(

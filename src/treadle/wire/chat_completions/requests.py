@@ -9,8 +9,11 @@ from treadle.errors import InvalidArgument, ParameterUnsupported
 from treadle.wire import json_text
 from treadle.wire.chat_completions.messages import WIRE, Dialect, read_messages, write_message
 
-# Parameters of Anthropic Messages that mean the same here under another name, or nothing at all.
-_FROM_MESSAGES = {"metadata", "service_tier"}
+# What Messages calls its tiers, and a hint for its cache: the answer is the same without it.
+_TIERS = {"auto": "auto", "standard_only": "default"}
+_HINTS = frozenset({"cache_control"})
+# Parameters of Messages that say no more than their absence.
+_HARMLESS: Mapping[str, object] = {"thinking": {"type": "disabled"}, "speed": "standard"}
 
 
 def write_head(request: ModelRequest, dialect: Dialect) -> dict[str, object]:
@@ -45,7 +48,9 @@ def _translated(extra: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         if name == "metadata" and isinstance(value, Mapping):
             if user := cast("Mapping[str, object]", value).get("user_id"):
                 yield "user", user
-        elif name not in _FROM_MESSAGES:
+        elif name == "service_tier" and value in _TIERS:
+            yield name, _TIERS[str(value)]
+        elif name not in _HINTS and not (name in _HARMLESS and _HARMLESS[name] == value):
             raise ParameterUnsupported(
                 f"{name!r} of the Messages wire has no counterpart on Chat Completions: leave it out"
             )
@@ -131,32 +136,47 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     found: dict[str, object] = {}
     extra: dict[str, object] = {}
     for name, value in raw.items():
-        if value is None:
-            continue
-        if name in _PLAIN:
-            found[_PLAIN[name]] = value
-        elif name == "tools":
-            found["tools"] = tuple(map(read_tool, value))
-        elif name == "stop":
-            found["stop"] = (value,) if isinstance(value, str) else tuple(value)
-        elif name == "tool_choice" and (choice := _read_tool_choice(value)):
-            found["tool_choice"] = choice
-        elif name == "response_format" and (output := _read_output(value)):
-            found["output"] = output
-        else:
+        try:
+            read = None if value is None else _read_parameter(name, value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidArgument(f"{name} {value!r} has not the form of Chat Completions") from error
+        if read:
+            found[read[0]] = read[1]
+        elif value is not None:
             extra[name] = value
     if extra:
         found["extra"] = extra
     return cast("Parameters", found)
 
 
+def _read_parameter(name: str, value: Any) -> tuple[str, object] | None:
+    """The field of `ModelRequest` that a parameter sets, and its value; None if there is no such field."""
+    if name in _PLAIN:
+        return _PLAIN[name], value
+    if name == "tools":
+        return name, tuple(map(read_tool, value))
+    if name == "stop":
+        return name, (value,) if isinstance(value, str) else tuple(value)
+    if name == "tool_choice" and (choice := _read_tool_choice(value)):
+        return name, choice
+    if name == "response_format" and (output := _read_output(value)):
+        return "output", output
+    return None
+
+
 def read_request(raw: Mapping[str, Any]) -> ModelRequest:
-    """A request body, read. `stream` and `stream_options` are the transport's and are not read."""
+    """A request body, read. `stream` and `stream_options` are the transport's and are not read.
+
+    Raises:
+        InvalidArgument: a body whose shape is not the wire's.
+    """
     rest = {k: v for k, v in raw.items() if k not in ("model", "messages", "stream", "stream_options")}
     wire: Wire = WIRE
-    return ModelRequest(
-        raw["model"], read_messages(list(raw["messages"])), wire=wire, **read_parameters(rest)
-    )
+    try:
+        model, messages = raw["model"], read_messages(list(raw["messages"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"the request is not one of Chat Completions: {error!r}") from error
+    return ModelRequest(model, messages, wire=wire, **read_parameters(rest))
 
 
 def read_tool(raw: Mapping[str, Any]) -> AnyTool:
