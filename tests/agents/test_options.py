@@ -1,7 +1,7 @@
 """The order and the types of the contract's checks: nothing is sent when an option cannot work."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -20,6 +20,8 @@ def add(a: int, b: int) -> int:
     """Add."""
     return a + b
 
+
+NOTHING: Any = None
 
 # Each row breaks one rule and every later one, so that the order of the checks is proven as well.
 BROKEN: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -90,7 +92,7 @@ def test_a_harness_by_name_is_refused_with_the_member_that_was_meant(folder: Loc
         ({"on_approval": "yes"}, "on_approval must be callable"),
         ({"tools": "add"}, "tools must be a list"),
         ({"tools": {add}}, "tools must be a list"),
-        ({"options": ToolLoopOptions(completion_kwargs=cast("Any", None))}, "completion_kwargs must be"),
+        ({"options": ToolLoopOptions(completion_kwargs=NOTHING)}, "completion_kwargs must be"),
         ({"no_such_option": 1}, "unknown option 'no_such_option'"),
     ],
 )

@@ -25,7 +25,7 @@ from treadle.errors import BadResponse, InvalidArgument, ParameterUnsupported
 from treadle.testing.model import deltas
 
 TOOLS = (ToolSpec("f"),)
-LOGPROBS = [{"token": "a", "logprob": -0.1, "bytes": None, "top_logprobs": []}]
+LOGPROBS: list[Json] = [{"token": "a", "logprob": -0.1, "bytes": None, "top_logprobs": []}]
 
 
 def _chunk(delta: Json, finish: str | None = None, choice: Json | None = None, **more: object) -> Json:
@@ -45,7 +45,7 @@ def _restreamed(speech: Speech, *events: Json) -> Reply:
 
 
 def _message(*events: Json, stop: Json | None = None, **more: object) -> list[Json]:
-    start = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    start: Json = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     return [
         {"type": "message_start", "message": {**start, "usage": {"input_tokens": 3, "output_tokens": 1}}},
         *events,
@@ -129,7 +129,7 @@ def test_an_empty_instruction_is_none(messages: Speech) -> None:
 )
 def test_why_messages_stopped_is_told_word_for_word(messages: Speech, stop: Json) -> None:
     usage = {"input_tokens": 3, "output_tokens": 4}
-    body = {
+    body: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -164,7 +164,7 @@ def test_a_null_does_not_take_back_what_was_counted(messages: Speech) -> None:
 
 
 def test_what_stands_beside_the_last_delta_is_kept(messages: Speech) -> None:
-    edits = {"applied_edits": []}
+    edits: Json = {"applied_edits": []}
     events = _message(usage={}, context_management=edits)
 
     assert _streamed(messages, *events).extra["context_management"] == edits
@@ -185,7 +185,7 @@ def test_a_compaction_is_passed_on(messages: Speech) -> None:
 
 
 def test_fields_of_a_call_are_passed_on(messages: Speech) -> None:
-    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}, "toolset_name": "t"}
+    use: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}, "toolset_name": "t"}
     events = _message(
         {"type": "content_block_start", "index": 0, "content_block": use},
         {"type": "content_block_stop", "index": 0},
@@ -343,7 +343,7 @@ def test_a_signed_thought_is_streamed_as_a_block_that_may_go_back(chat: Speech, 
 
 def test_what_a_choice_says_beside_its_message_is_kept(chat: Speech) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "queue_time": 0.5}
-    choice = {
+    choice: Json = {
         "index": 0,
         "message": {"role": "assistant", "content": "aa", "refusal": None},
         "logprobs": {"content": LOGPROBS * 2, "refusal": None},
@@ -351,8 +351,8 @@ def test_what_a_choice_says_beside_its_message_is_kept(chat: Speech) -> None:
         "stop_reason": 42,
     }
     body = {"id": "c-1", "object": "chat.completion", "created": 5, "model": "m", "usage": usage}
-    whole = {**body, "choices": [choice], "service_tier": "flex"}
-    more = {"logprobs": {"content": LOGPROBS}}
+    whole: Json = {**body, "choices": [choice], "service_tier": "flex"}
+    more: Json = {"logprobs": {"content": LOGPROBS}}
     chunks = [
         _chunk({"content": "a"}, choice=more, service_tier="flex"),
         _chunk({"content": "a"}, choice=more, service_tier=None),
@@ -421,25 +421,26 @@ def test_a_malformed_answer_of_messages_is_a_bad_response(messages: Speech, cont
         messages.read_response({"type": "message", "content": content})
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"model": "m"},
-        {"model": "m", "messages": 3},
-        {"model": "m", "messages": [3]},
-        {"model": "m", "messages": [{}]},
-        {"model": "m", "messages": [{"role": "user", "content": 3}]},
-        {"model": "m", "messages": [], "tools": [3]},
-        {"model": "m", "messages": [], "tools": 3},
-    ],
-)
+NO_REQUESTS: list[Json] = [
+    {},
+    {"model": "m"},
+    {"model": "m", "messages": 3},
+    {"model": "m", "messages": [3]},
+    {"model": "m", "messages": [{}]},
+    {"model": "m", "messages": [{"role": "user", "content": 3}]},
+    {"model": "m", "messages": [], "tools": [3]},
+    {"model": "m", "messages": [], "tools": 3},
+]
+NO_PARAMETERS: list[Json] = [{"stop": 3}, {"tools": [{"type": "function", "function": {}}]}]
+
+
+@pytest.mark.parametrize("body", NO_REQUESTS)
 def test_a_malformed_request_is_an_invalid_argument(speech: Speech, body: Json) -> None:
     with pytest.raises(InvalidArgument):
         speech.read_request(body)
 
 
-@pytest.mark.parametrize("parameters", [{"stop": 3}, {"tools": [{"type": "function", "function": {}}]}])
+@pytest.mark.parametrize("parameters", NO_PARAMETERS)
 def test_a_malformed_parameter_of_chat_is_an_invalid_argument(chat: Speech, parameters: Json) -> None:
     with pytest.raises(InvalidArgument, match="has not the form of Chat Completions"):
         chat.read_request({"model": "m", "messages": [], **parameters})

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -70,7 +71,12 @@ def loop() -> asyncio.AbstractEventLoop:
 def _serve(served: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(served)
     try:
-        served.run_forever()
+        while True:
+            # SystemExit out of a task (a tool, a validator) ends `run_forever` too: its caller gets it from
+            # the task, and everybody else's tasks go on
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                served.run_forever()
+                break
     finally:
         served.close()
 

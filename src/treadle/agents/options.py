@@ -87,7 +87,12 @@ class _Given:
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        return self.options.completion_kwargs if self.options else {}
+        if not isinstance(self.options, ToolLoopOptions):
+            return {}
+        kwargs: object = vars(self.options)["completion_kwargs"]  # not by its type: a caller's may be wrong
+        if not isinstance(kwargs, Mapping):
+            raise InvalidType(f"completion_kwargs must be a mapping, not {kwargs!r}")
+        return cast("Mapping[str, Any]", kwargs)
 
 
 def check(
@@ -153,10 +158,6 @@ def _check_types(given: _Given, sandbox: object) -> None:
         raise InvalidType(f"metadata must be a mapping, not {type(given.metadata).__name__}")
     if given.on_approval is not None and not callable(given.on_approval):
         raise InvalidType(f"on_approval must be callable, not {given.on_approval!r}")
-    if isinstance(given.options, ToolLoopOptions):
-        kwargs: object = given.options.completion_kwargs
-        if not isinstance(kwargs, Mapping):
-            raise InvalidType(f"completion_kwargs must be a mapping, not {kwargs!r}")
     for name in ("tools", "skills", "disable_tools"):
         value = getattr(given, name)
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -164,8 +165,7 @@ def _check_types(given: _Given, sandbox: object) -> None:
 
 
 def _route(given: _Given) -> Route:
-    kwargs: Mapping[str, Any] = given.kwargs if isinstance(given.options, ToolLoopOptions) else {}
-    return Route(given.model, given.api_key, given.api_base, given.metadata or {}, kwargs)
+    return Route(given.model, given.api_key, given.api_base, given.metadata or {}, given.kwargs)
 
 
 def _check_values(given: _Given) -> None:

@@ -96,8 +96,8 @@ def load(name: str) -> Callable[..., object]:
         found: object = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise click.ClickException(f"--tools {name}: {error}") from error
+    except (Exception, SystemExit) as error:  # the module is the user's own code
+        raise click.ClickException(f"--tools {name}: {type(error).__name__}: {error}") from error
     return cast("Callable[..., object]", found)
 
 
@@ -112,7 +112,10 @@ def _output(path: Path) -> Output:
     validator: Any = jsonschema.Draft202012Validator(cast("dict[str, Any]", schema))
 
     def check(value: object) -> None:
-        fault = next(iter(validator.iter_errors(value)), None)
+        try:
+            fault = next(iter(validator.iter_errors(value)), None)
+        except Exception as error:  # a reference that leads nowhere, a schema that contains itself
+            raise ValueError(f"the schema cannot be applied: {error}") from error
         if fault:
             raise ValueError(f"{fault.json_path}: {fault.message}")
 

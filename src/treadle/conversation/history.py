@@ -22,6 +22,7 @@ class History:
         self._new_id = new_id
         self._answers: dict[str, ToolResult] = {}
         self._open: tuple[ToolCall, ...] = ()
+        self._waiting: set[str] = set()
         self._ids = {call.id for message in self._messages for call in message.calls}
 
     @property
@@ -64,13 +65,15 @@ class History:
         if message.blocks or message.extra:
             self._messages.append(message)
         self._open = message.calls
+        self._waiting = {call.id for call in message.calls}
         return message
 
     def answer(self, result: ToolResult) -> None:
         """Give an open call its one result. Results are kept in the order of the calls."""
-        assert any(call.id == result.call_id for call in self.open_calls), f"no open call {result.call_id!r}"
+        assert result.call_id in self._waiting, f"no open call {result.call_id!r}"
+        self._waiting.remove(result.call_id)
         self._answers[result.call_id] = result
-        if not self.open_calls:
+        if not self._waiting:
             results = tuple(self._answers[call.id] for call in self._open)
             self._messages.append(Message("user", results))
             self._open, self._answers = (), {}

@@ -31,11 +31,11 @@ class Output:
         Raises:
             OutputInvalid: nothing in `text` validates.
         """
-        first: ValueError | None = None
+        first: Exception | None = None
         for candidate in _candidates(text):
             try:
                 return self.validate(candidate)
-            except ValueError as error:
+            except Exception as error:  # the user's own validators run in here
                 first = first or error
         said = explain(first) if first else "the answer is empty"
         raise OutputInvalid(f"the final answer is no {self.schema.name}: {said}", text) from first

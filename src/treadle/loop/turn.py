@@ -18,6 +18,8 @@ from treadle.loop.waiting import AnswerGiven, ApprovalGiven, ApprovalNeeded, Giv
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.snapshot import Snapshot, changes
 from treadle.telemetry import LOGGER, record
+from treadle.tools.function import explain
+from treadle.tools.results import shown
 from treadle.tools.threads import shared_threads
 
 OnApproval = Callable[[events.Approval], bool | Awaitable[bool]]
@@ -171,7 +173,7 @@ class Turn:
         answer = end.finished.reply.message.text if end.finished else ""
         parts = [answer or "".join(run.texts)]
         if end.error:
-            parts.append(f"{type(end.error).__name__}: {end.error}")
+            parts.append(explain(end.error))
         return Result(
             text="\n\n".join(filter(None, parts)),
             output=output,
@@ -206,11 +208,12 @@ async def _decide(handler: OnApproval, approval: events.Approval) -> None:
             said = await shared_threads().run(handler, approval)
             if inspect.isawaitable(said):
                 said = await said
+        allowed = bool(said)
     except Exception as error:  # strangers' code: what it raises denies the call, and is told
         LOGGER.warning("on_approval raised %s", type(error).__name__)
-        approval.deny(f"on_approval raised: {error}")
+        approval.deny(f"on_approval raised: {shown(error)}")
         return
-    if said:
+    if allowed:
         approval.allow()
     else:
         approval.deny("denied by on_approval")

@@ -9,10 +9,11 @@ from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
-from treadle.models.replies import finished, forward
+from treadle.models.replies import finished, forward, reading
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
 from treadle.wire.anthropic_messages.streaming import Reader
+from treadle.wire.json_text import check_json
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,24 @@ class AnthropicMessages:
     """Further top-level fields of each request (`extra_body`)."""
 
     def check(self, request: ModelRequest) -> None:
-        """Raises `ParameterUnsupported` for what this wire cannot say."""
-        write_head(request)
+        """Raises `InvalidArgument` for what this wire cannot say."""
+        check_json(write_head(request))
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
             answer = await call(self.endpoint, encode_request(request, self.body))
-            return finished(read_response(answer.body), answer.headers)
+            with reading(self.endpoint):
+                return finished(read_response(answer.body), answer.headers)
         reader, fold = Reader(), Fold("anthropic_messages")
 
         async def event(data: Mapping[str, Any]) -> None:
-            await forward(reader.feed(data), fold, on_delta)
+            with reading(self.endpoint):
+                deltas = list(reader.feed(data))
+            await forward(deltas, fold, on_delta)
 
         body = encode_request(request, {**self.body, "stream": True})
         answer = await call(self.endpoint, body, event)
-        await forward(reader.end(), fold, on_delta)
+        with reading(self.endpoint):
+            deltas = list(reader.end())
+        await forward(deltas, fold, on_delta)
         return finished(fold.reply(), answer.headers)

@@ -9,11 +9,12 @@ from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
-from treadle.models.replies import finished, forward
+from treadle.models.replies import finished, forward, reading
 from treadle.wire.chat_completions.messages import Dialect
 from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
 from treadle.wire.chat_completions.streaming import Reader
+from treadle.wire.json_text import check_json
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,26 @@ class ChatCompletions:
     """Further top-level fields of each request (`extra_body`)."""
 
     def check(self, request: ModelRequest) -> None:
-        """Raises `ParameterUnsupported` for what this wire cannot say."""
-        write_head(request, self.dialect)
+        """Raises `InvalidArgument` for what this wire cannot say."""
+        check_json(write_head(request, self.dialect))
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
             answer = await call(self.endpoint, encode_request(request, self.dialect, self.body))
-            return finished(read_response(answer.body), answer.headers)
+            with reading(self.endpoint):
+                return finished(read_response(answer.body), answer.headers)
         streamed = {**self.body, "stream": True}
         if self.stream_usage:
             streamed["stream_options"] = {"include_usage": True}
         reader, fold = Reader(), Fold("chat_completions")
 
         async def chunk(event: Mapping[str, Any]) -> None:
-            await forward(reader.feed(event), fold, on_delta)
+            with reading(self.endpoint):
+                deltas = list(reader.feed(event))
+            await forward(deltas, fold, on_delta)
 
         answer = await call(self.endpoint, encode_request(request, self.dialect, streamed), chunk)
-        await forward(reader.end(), fold, on_delta)
+        with reading(self.endpoint):
+            deltas = list(reader.end())
+        await forward(deltas, fold, on_delta)
         return finished(fold.reply(), answer.headers)

@@ -89,6 +89,8 @@ def failure(
     message = message[:MESSAGE_LIMIT]  # after the key was taken out: half a key would stay in
     kind = kind_of(status, message, code)
     request_id = headers.get("request-id") or headers.get("x-request-id")
+    if request_id and len(secret) >= MIN_SECRET_CHARS:
+        request_id = request_id.replace(secret, "[key]")
     named = f" (request {request_id})" if request_id else ""
     return kind(
         f"{provider} answered {status}: {message}{named}",

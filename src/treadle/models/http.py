@@ -155,7 +155,11 @@ class _Exchange:
             if response.status != 200:
                 raise await self._failure(response)
             if self.on_event is None:
-                return Answer(self._object(await self._read(response)), response.headers)
+                body = await self._read(response)
+                answer = self._object(body)
+                if answer.get("error"):  # some gateways answer 200 all the same
+                    raise self._failure_in_stream(answer, body)
+                return Answer(answer, response.headers)
             await self._stream(response, self.on_event)
             return Answer({}, response.headers)
 

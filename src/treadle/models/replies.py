@@ -1,14 +1,29 @@
 """What every client does with a reply: hand its deltas on, and read what the headers say."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from treadle.conversation.deltas import Delta, Fold
 from treadle.conversation.request import Reply
+from treadle.errors import BadResponse
 from treadle.models.base import OnDelta
+from treadle.models.failures import MESSAGE_LIMIT
+from treadle.models.http import Endpoint
 
 COST_HEADERS = ("x-litellm-response-cost", "llm_provider-x-litellm-response-cost")
+
+
+@contextmanager
+def reading(endpoint: Endpoint) -> Generator[None]:
+    """Takes the key out of what the wires say of an answer that they cannot read, and shortens it then."""
+    try:
+        yield
+    except BadResponse as error:
+        said = endpoint.masked(str(error))[:MESSAGE_LIMIT]
+        # no cause: it would quote the key
+        raise BadResponse(said, provider=endpoint.provider) from None
 
 
 async def forward(deltas: Iterable[Delta], fold: Fold, on_delta: OnDelta) -> None:

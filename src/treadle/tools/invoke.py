@@ -104,7 +104,9 @@ async def invoke(ready: Ready) -> ToolResult:
         if task is None or task.cancelling():  # it is we who are cancelled, and not something inside the tool
             raise
         return ToolResult(ready.call.id, explain(error), is_error=True)
-    except Exception as error:  # strangers' code
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # strangers' code: whatever else it raises is the tool's own failure
         return ToolResult(ready.call.id, explain(error), is_error=True)
     assert scope.cancelled_caught
     late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"

@@ -71,7 +71,8 @@ def describe(function: object, *, name: str | None = None, description: str | No
         InvalidTool: its name or a parameter cannot be told to a model; the message says what to do.
     """
     if not callable(function):
-        raise InvalidType(f"a tool is a function or another callable, got {function!r}")
+        shown = repr(function) if isinstance(function, str) else type(function).__name__
+        raise InvalidType(f"a tool is a function or another callable, got {shown}")
     bound = isinstance(function, types.MethodType)
     key = function.__func__ if bound else function
     if not isinstance(key, types.FunctionType):

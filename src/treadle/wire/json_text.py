@@ -21,6 +21,28 @@ def dumps(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def check_json(value: object) -> None:
+    """Raises `InvalidArgument` for what is no JSON: NaN, infinity, an object that has no form in it."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"a parameter cannot be written as JSON: {error}") from error
+
+
+def count(value: object) -> int:
+    """A number of tokens as a provider gave it; what is no such number counts as none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def check_kinds(raw: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    """Raises `InvalidArgument` for a parameter that is not of its kind; one that is null counts as absent."""
+    for name, kind in kinds.items():
+        value = raw.get(name)
+        fits = isinstance(value, int | float if kind is float else kind)
+        if value is not None and (not fits or (isinstance(value, bool) and kind is not bool)):
+            raise InvalidArgument(f"{name} {value!r}: it must be a {kind.__name__}")
+
+
 def arguments_object(arguments: str) -> dict[str, Any]:
     """A call's arguments as an object, which every wire wants back; what is no object is wrapped in one."""
     if not arguments.strip():

@@ -16,6 +16,7 @@ from treadle.wire.anthropic_messages.messages import (
     write_sendable,
 )
 from treadle.wire.json_schema import closed, strict
+from treadle.wire.json_text import check_kinds
 
 # Why a parameter of Chat Completions cannot be said on this wire. What is in no table here passes as it is.
 _NO_COUNTERPART = {
@@ -244,6 +245,7 @@ def read_request(raw: Mapping[str, Any]) -> ModelRequest:
 
 def _read(raw: Mapping[str, Any]) -> ModelRequest:
     wire: Wire = WIRE
+    check_kinds(raw, {"model": str, "max_tokens": int, "temperature": float, "top_p": float})
     messages = tuple(map(read_message, raw["messages"]))
     if system := raw.get("system"):
         messages = (Message("system", read_content(system), wire), *messages)
@@ -256,10 +258,12 @@ def _read(raw: Mapping[str, Any]) -> ModelRequest:
         known |= _read_tool_choice(choice)
     given = cast("dict[str, Any]", raw.get("output_config") or {})
     config = {name: value for name, value in given.items() if value is not None}
+    check_kinds(config, {"effort": str, "format": dict})
     if "effort" in config:
         known["effort"] = config.pop("effort")
     if "format" in config:
-        schema = config.pop("format")["schema"]
+        check_kinds(config["format"], {"schema": dict})
+        schema: dict[str, Any] = config.pop("format")["schema"]
         # what is optional here has no word in strict decoding, where everything is required
         known["output"] = OutputSchema("output", schema, strict=strict(schema) == schema)
     read = {
@@ -271,7 +275,7 @@ def _read(raw: Mapping[str, Any]) -> ModelRequest:
         extra["output_config"] = config
     tools = tuple(map(read_tool, raw.get("tools") or ()))
     parameters = cast("_Parameters", known)
-    return ModelRequest(raw["model"], messages, tools, wire=wire, extra=extra or EMPTY, **parameters)
+    return ModelRequest(str(raw["model"]), messages, tools, wire=wire, extra=extra or EMPTY, **parameters)
 
 
 def read_tool(raw: Mapping[str, Any]) -> AnyTool:
@@ -295,7 +299,7 @@ def _read_tool_choice(raw: Mapping[str, Any]) -> dict[str, object]:
         case {"type": "auto"}:
             read["tool_choice"] = ToolChoice("auto")
         case _:
-            raise InvalidArgument(f"tool_choice {dict(raw)!r}: its type must be auto, any, tool or none")
+            raise InvalidArgument(f"tool_choice {raw!r}: its type must be auto, any, tool or none")
     if "disable_parallel_tool_use" in raw:
         read["parallel_tool_calls"] = not raw["disable_parallel_tool_use"]
     return read

@@ -8,6 +8,7 @@ from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
 from treadle.wire.anthropic_messages.messages import WIRE, read_content, write_block
+from treadle.wire.json_text import count
 
 STOP_REASONS: Mapping[str, StopReason] = {
     "end_turn": "stop",
@@ -37,12 +38,12 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
         BadResponse: it is not a message.
     """
     if raw.get("type") != "message" or not isinstance(raw.get("content"), list):
-        raise BadResponse(f"the provider sent no message: {str(dict(raw))[:300]}")
+        raise BadResponse(f"the provider sent no message: {str(dict(raw))[:3000]}")
     try:
         return _read(raw)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadResponse(
-            f"the provider sent a message that cannot be read: {str(dict(raw))[:300]}"
+            f"the provider sent a message that cannot be read: {str(dict(raw))[:3000]}"
         ) from error
 
 
@@ -78,15 +79,17 @@ def read_usage(raw: Any) -> Usage:
     if not isinstance(raw, Mapping):
         return NO_USAGE
     usage = cast("Mapping[str, Any]", raw)
-    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
-    details: Mapping[str, Any] = usage.get("output_tokens_details") or {}
+    read = count(usage.get("cache_read_input_tokens"))
+    written = count(usage.get("cache_creation_input_tokens"))
+    details: object = usage.get("output_tokens_details")
+    thought = cast("Mapping[str, Any]", details).get("thinking_tokens") if isinstance(details, Mapping) else 0
     return Usage(
-        input_tokens=(usage.get("input_tokens") or 0) + read + written,
-        output_tokens=usage.get("output_tokens") or 0,
+        input_tokens=count(usage.get("input_tokens")) + read + written,
+        output_tokens=count(usage.get("output_tokens")),
         calls=1,
         cached_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=details.get("thinking_tokens") or 0,
+        reasoning_tokens=count(thought),
     )
 
 

@@ -67,7 +67,7 @@ class Reader:
                     pass
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadResponse(
-                f"the provider sent an event that cannot be read: {str(event)[:300]}"
+                f"the provider sent an event that cannot be read: {str(event)[:3000]}"
             ) from error
 
     def end(self) -> Iterator[Delta]:

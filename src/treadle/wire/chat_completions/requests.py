@@ -8,6 +8,7 @@ from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, Outp
 from treadle.errors import InvalidArgument, ParameterUnsupported
 from treadle.wire import json_text
 from treadle.wire.chat_completions.messages import WIRE, Dialect, read_messages, write_message
+from treadle.wire.json_text import check_kinds
 
 # What Messages calls its tiers, and a hint for its cache: the answer is the same without it.
 _TIERS = {"auto": "auto", "standard_only": "default"}
@@ -125,6 +126,14 @@ _PLAIN = {
     "top_p": "top_p",
     "reasoning_effort": "effort",
 }
+_KINDS = {
+    "parallel_tool_calls": bool,
+    "max_tokens": int,
+    "max_completion_tokens": int,
+    "temperature": float,
+    "top_p": float,
+    "reasoning_effort": str,
+}
 
 
 def read_parameters(raw: Mapping[str, Any]) -> Parameters:
@@ -133,6 +142,7 @@ def read_parameters(raw: Mapping[str, Any]) -> Parameters:
     Raises:
         InvalidArgument: a parameter whose shape is not the wire's.
     """
+    check_kinds(raw, _KINDS)
     found: dict[str, object] = {}
     extra: dict[str, object] = {}
     for name, value in raw.items():
@@ -172,8 +182,9 @@ def read_request(raw: Mapping[str, Any]) -> ModelRequest:
     """
     rest = {k: v for k, v in raw.items() if k not in ("model", "messages", "stream", "stream_options")}
     wire: Wire = WIRE
+    check_kinds(raw, {"model": str})
     try:
-        model, messages = raw["model"], read_messages(list(raw["messages"]))
+        model, messages = str(raw["model"]), read_messages(list(raw["messages"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidArgument(f"the request is not one of Chat Completions: {error!r}") from error
     return ModelRequest(model, messages, wire=wire, **read_parameters(rest))
@@ -208,7 +219,7 @@ def _read_tool_choice(raw: Any) -> ToolChoice | None:
 
 def _read_output(raw: Any) -> OutputSchema | None:
     match raw:
-        case {"type": "json_schema", "json_schema": {"name": str(name), "schema": schema, **rest}}:
+        case {"type": "json_schema", "json_schema": {"name": str(name), "schema": {} as schema, **rest}}:
             known = cast("dict[str, Any]", rest)
             strict = bool(known.get("strict", False))
             return OutputSchema(name, schema, strict, known.get("description"))

@@ -16,6 +16,7 @@ from treadle.wire.chat_completions.messages import (
     write_call,
     write_message,
 )
+from treadle.wire.json_text import count
 
 FINISH_REASONS: Mapping[str, StopReason] = {
     "stop": "stop",
@@ -45,7 +46,7 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
         return _read(raw)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadResponse(
-            f"the provider sent an answer that cannot be read: {str(dict(raw))[:300]}"
+            f"the provider sent an answer that cannot be read: {str(dict(raw))[:3000]}"
         ) from error
 
 
@@ -56,7 +57,7 @@ def _read(raw: Mapping[str, Any]) -> Reply:
             message = read_assistant(cast("dict[str, Any]", item))
             choice = cast("dict[str, Any]", rest)
         case _:
-            raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:300]}")
+            raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:3000]}")
     known = {"id", "model", "choices", "object"}
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
     if more := choice_extra(choice, message):
@@ -96,17 +97,21 @@ def read_usage(raw: Any) -> Usage:
     if not isinstance(raw, Mapping):
         return NO_USAGE
     usage = cast("Mapping[str, Any]", raw)
-    prompt: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
-    completion: Mapping[str, Any] = usage.get("completion_tokens_details") or {}
+    prompt, completion = _object(usage, "prompt_tokens_details"), _object(usage, "completion_tokens_details")
     return Usage(
-        input_tokens=usage.get("prompt_tokens") or 0,
-        output_tokens=usage.get("completion_tokens") or 0,
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
         calls=1,
-        cached_tokens=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        cache_write_tokens=prompt.get("cache_creation_tokens") or prompt.get("cache_write_tokens") or 0,
-        reasoning_tokens=completion.get("reasoning_tokens") or 0,
-        audio_tokens=(prompt.get("audio_tokens") or 0) + (completion.get("audio_tokens") or 0),
+        cached_tokens=count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
+        cache_write_tokens=count(prompt.get("cache_creation_tokens") or prompt.get("cache_write_tokens")),
+        reasoning_tokens=count(completion.get("reasoning_tokens")),
+        audio_tokens=count(prompt.get("audio_tokens")) + count(completion.get("audio_tokens")),
     )
+
+
+def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value: object = usage.get(name)
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def read_cost(raw: Any) -> float | None:

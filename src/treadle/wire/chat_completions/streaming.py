@@ -90,7 +90,9 @@ class Reader:
         try:
             yield from self._chunk(chunk)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadResponse(f"the provider sent a chunk that cannot be read: {str(chunk)[:300]}") from error
+            raise BadResponse(
+                f"the provider sent a chunk that cannot be read: {str(chunk)[:3000]}"
+            ) from error
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
         if not self._started:
