@@ -104,7 +104,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     """The way to each value within `value`."""
     yield path
     if isinstance(value, dict | list):
-        pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
+        pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
         for step, inner in pairs:
             yield from _places(inner, (*path, step))
 
