@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,7 +104,8 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     """The way to each value within `value`."""
     yield path
     if isinstance(value, dict | list):
-        pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
+        known = cast("dict[str, Any] | list[Any]", value)
+        pairs: Any = known.items() if isinstance(known, dict) else enumerate(known)
         for step, inner in pairs:
             yield from _places(inner, (*path, step))
 

@@ -341,6 +341,13 @@ def test_a_signed_thought_is_streamed_as_a_block_that_may_go_back(chat: Speech, 
     assert "".join(delta.get("reasoning_content", "") for delta in told) == "To think"
 
 
+def test_what_litellm_lists_again_or_as_absent_is_no_field(chat: Speech) -> None:
+    fields = {"citations": None, "reasoning_content": "Hm."}
+    said = {"role": "assistant", "content": "So.", "provider_specific_fields": fields}
+
+    assert chat.read_response({"choices": [{"message": said}]}).message.extra == EMPTY
+
+
 def test_what_a_choice_says_beside_its_message_is_kept(chat: Speech) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "queue_time": 0.5}
     choice: Json = {
@@ -424,6 +431,11 @@ def test_a_malformed_answer_of_messages_is_a_bad_response(messages: Speech, cont
 NO_REQUESTS: list[Json] = [
     {},
     {"model": "m"},
+    {"model": None, "messages": []},
+    {"model": 3, "messages": []},
+    {"model": "m", "messages": [], "max_tokens": "5"},
+    {"model": "m", "messages": [], "max_tokens": True},
+    {"model": "m", "messages": [], "temperature": "warm"},
     {"model": "m", "messages": 3},
     {"model": "m", "messages": [3]},
     {"model": "m", "messages": [{}]},

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from treadle.conversation.blocks import (
     EMPTY,
@@ -99,6 +99,8 @@ def _fields(
             return call | {"input": arguments_object(arguments)} | _given(caller=caller)
         case ToolResult():
             return _result_fields(block, own=own)
+        case _:
+            assert_never(block)
 
 
 def _call_id(given: str) -> str:

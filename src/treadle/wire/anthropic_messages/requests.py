@@ -246,6 +246,8 @@ def read_request(raw: Mapping[str, Any]) -> ModelRequest:
 def _read(raw: Mapping[str, Any]) -> ModelRequest:
     wire: Wire = WIRE
     check_kinds(raw, {"model": str, "max_tokens": int, "temperature": float, "top_p": float})
+    if raw.get("model") is None:
+        raise InvalidArgument("the request names no model")
     messages = tuple(map(read_message, raw["messages"]))
     if system := raw.get("system"):
         messages = (Message("system", read_content(system), wire), *messages)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
 from treadle.conversation.blocks import EMPTY, Block, Opaque, Thinking, ToolCall
 from treadle.conversation.deltas import (
@@ -191,6 +191,8 @@ class Writer:
                     yield _block_delta(at, f"{block.kind}_delta", rest)
             case BlockStopped():
                 yield {"type": "content_block_stop", "index": at}
+            case _:
+                assert_never(delta)
 
 
 def _empty_message(message_id: str, model: str) -> dict[str, object]:

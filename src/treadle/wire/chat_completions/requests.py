@@ -183,6 +183,8 @@ def read_request(raw: Mapping[str, Any]) -> ModelRequest:
     rest = {k: v for k, v in raw.items() if k not in ("model", "messages", "stream", "stream_options")}
     wire: Wire = WIRE
     check_kinds(raw, {"model": str})
+    if raw.get("model") is None:
+        raise InvalidArgument("the request names no model")
     try:
         model, messages = str(raw["model"]), read_messages(list(raw["messages"]))
     except (KeyError, TypeError, AttributeError) as error:
