@@ -73,6 +73,24 @@ async def test_a_key_that_comes_back_is_never_told(answer: Any, wire: str, folde
         cause = cause.__cause__
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        5,
+        None,
+        {"type": None},
+        {"type": "text", "text": 5},
+        {"type": "tool_use", "id": 7, "name": "t", "input": {}},
+    ],
+)
+async def test_a_broken_block_is_an_error_and_is_not_kept(block: Any, folder: LocalSandbox) -> None:
+    answer: Any = {"type": "message", "content": [block], "stop_reason": "end_turn", "usage": {}}
+    async with server(answer) as base_url:
+        result = await ask(base_url, folder, "anthropic")
+
+    assert isinstance(result.error, treadle.BadResponse)
+
+
 COUNTS: list[Any] = ["12", [1], -5, 1.5, True, None, {"a": 1}]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY, Message, Opaque, Refusal, Text, Thinking
+from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, Refusal, Text, Thinking
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
@@ -49,6 +49,8 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
 
 def _read(raw: Mapping[str, Any]) -> Reply:
     message = Message("assistant", read_content(raw["content"]), WIRE)
+    for block in message.blocks:
+        check_understood(block)
     extra = response_extra(raw)
     return Reply(
         message,
@@ -59,6 +61,16 @@ def _read(raw: Mapping[str, Any]) -> Reply:
         container=raw.get("container"),
         extra=extra or EMPTY,
     )
+
+
+def check_understood(block: Block) -> None:
+    """Raises `ValueError` for a block of a known type whose fields are not that type's.
+
+    It would be kept verbatim like an unknown one, go back, and be refused at every later request.
+    """
+    known = ("text", "thinking", "redacted_thinking", "tool_use")
+    if isinstance(block, Opaque) and (not isinstance(block.raw.get("type"), str) or block.kind in known):
+        raise ValueError(f"a {block.kind} block with other fields than its own")
 
 
 def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:

@@ -21,6 +21,7 @@ from treadle.errors import BadResponse
 from treadle.wire.anthropic_messages.messages import WIRE, read_block, write_block
 from treadle.wire.anthropic_messages.responses import (
     STOP_REASONS,
+    check_understood,
     read_usage,
     response_extra,
     stop_reason,
@@ -92,6 +93,7 @@ class Reader:
 
     def _block(self, index: int, raw: dict[str, Any]) -> Iterator[Delta]:
         block = read_block(raw)
+        check_understood(block)
         if isinstance(block, ToolCall) and not raw.get("input"):
             self._inputs[index] = False
             block = replace(block, arguments="")
