@@ -1,10 +1,14 @@
 """The fold of deltas, and fields that come in pieces."""
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from treadle.conversation.blocks import Message, Opaque, Refusal, Text, Thinking, ToolCall
+from treadle.conversation.blocks import Block, Message, Opaque, Refusal, Text, Thinking, ToolCall
 from treadle.conversation.deltas import (
     ArgumentsAdded,
     BlockExtra,
@@ -71,6 +75,46 @@ def test_a_reply_grows_of_its_deltas() -> None:
         container={"id": "k"},
         extra={"early": 1, "late": 2},
     )
+
+
+def _begun(block: Block) -> tuple[Block, str]:
+    """`block` before its text came, and the text."""
+    match block:
+        case Text(text) | Thinking(text) | Refusal(text):
+            return replace(block, text=""), text
+        case ToolCall(arguments=arguments):
+            return replace(block, arguments=""), arguments
+        case _:
+            return block, ""
+
+
+@st.composite
+def cut_replies(draw: st.DrawFn) -> tuple[Reply, list[Delta]]:
+    """A reply, and the deltas that it was cut into, with those of its blocks mixed."""
+    text = st.text(max_size=12)
+    kinds = st.builds(Text, text) | st.builds(Refusal, text) | st.builds(Thinking, text, st.none())
+    blocks = draw(st.lists(kinds | st.builds(ToolCall, st.just("a"), text, text), max_size=4))
+    waiting: list[list[Delta]] = []
+    for index, block in enumerate(blocks):
+        begun, whole = _begun(block)
+        added = ArgumentsAdded if isinstance(block, ToolCall) else TextAdded
+        cuts = [0, *sorted(draw(st.lists(st.integers(0, len(whole)), max_size=3))), len(whole)]
+        pieces: list[Delta] = [added(index, whole[one:two]) for one, two in itertools.pairwise(cuts)]
+        waiting.append([BlockStarted(index, begun), *pieces, BlockStopped(index)])
+    mixed: list[Delta] = []
+    while waiting:
+        queue = draw(st.sampled_from(waiting))
+        mixed.append(queue.pop(0))
+        waiting = [each for each in waiting if each]
+    reply = Reply(Message("assistant", tuple(blocks), "anthropic_messages"), id="r-1", model="m")
+    return reply, [Started("r-1", "m"), *mixed, Ended("stop")]
+
+
+@given(cut_replies())
+def test_a_reply_cut_into_deltas_folds_back(cut: tuple[Reply, list[Delta]]) -> None:
+    reply, deltas = cut
+
+    assert _fold(*deltas).reply() == reply
 
 
 def test_a_reply_that_is_not_whole_can_be_looked_at() -> None:

@@ -128,6 +128,8 @@ def test_people_read_a_history_as_plain_chat() -> None:
         user("Go."),
         Message("assistant", (Thinking("Hm."), ToolCall("a", "f", "{}"))),
         Message("user", (ToolResult("a", "done"), Text("and"), Text("more"))),
+        Message("assistant", (ToolCall("b", "f", "{}"),)),
+        Message("user", (ToolResult("b", "done again"),)),
         Message("assistant", (Text("So."),)),
     )
 
@@ -141,5 +143,11 @@ def test_people_read_a_history_as_plain_chat() -> None:
         },
         {"role": "tool", "tool_call_id": "a", "content": "done"},
         {"role": "user", "content": "and\n\nmore"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "b", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "b", "content": "done again"},
         {"role": "assistant", "content": "So."},
     ]

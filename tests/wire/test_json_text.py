@@ -12,6 +12,7 @@ from treadle.wire.json_text import (
     arguments_object,
     arguments_text,
     body,
+    check_json,
     data_url,
     dumps,
     is_object,
@@ -50,6 +51,16 @@ def test_arguments_go_back_as_text_of_an_object(text: str) -> None:
 
 def test_json_is_compact_ascii() -> None:
     assert dumps({"a": ["é", "\ud800"]}) == '{"a":["\\u00e9","\\ud800"]}'
+
+
+@pytest.mark.parametrize("value", [float("nan"), [float("-inf")], {1, 2}, {"a": object()}])
+def test_what_has_no_form_in_json_is_refused(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be written as JSON"):
+        check_json(value)
+
+
+def test_what_has_a_form_in_json_is_not_refused() -> None:
+    check_json({"a": [1, 2.5, None, "b"]})
 
 
 def test_a_body_joins_its_messages() -> None:

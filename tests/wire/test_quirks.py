@@ -422,6 +422,12 @@ def test_a_malformed_answer_of_chat_is_a_bad_response(chat: Speech, message: Jso
         chat.read_response({"choices": [{"message": message}]})
 
 
+def test_an_answer_of_messages_need_not_count(messages: Speech) -> None:
+    body = {"type": "message", "content": [{"type": "text", "text": "So."}]}
+
+    assert messages.read_response(body) == Reply(Message("assistant", (Text("So."),), messages.wire))
+
+
 @pytest.mark.parametrize("content", [[3], ["text"], [None]])
 def test_a_malformed_answer_of_messages_is_a_bad_response(messages: Speech, content: object) -> None:
     with pytest.raises(BadResponse, match="cannot be read"):
