@@ -16,12 +16,13 @@ NAMES = [
     "Approval", "AsyncEventStream", "AsyncSession", "AuthenticationError", "BadRequest", "BadResponse",
     "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Done", "Event",
     "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed", "InvalidArgument",
-    "InvalidTool", "InvalidType", "MissingExtra", "Model", "ModelError", "ModelNotFound", "ModelUnavailable",
-    "OptionsMismatch", "OutputInvalid", "ParameterUnsupported", "RateLimited", "Reasoning", "Result",
-    "ResumeUnsupported", "RunningLoop", "SandboxError", "Session", "SessionClosed", "State",
-    "StateIncompatible", "Text", "ToolCall", "ToolLoopOptions", "ToolResult", "TooManyAbandoned",
-    "TreadleError", "Usage", "aagent", "aagent_resume", "aagent_session", "agent", "agent_capabilities",
-    "agent_resume", "agent_session", "sandbox", "tool",
+    "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model", "ModelError",
+    "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
+    "ParameterUnsupported", "RateLimited", "Reasoning", "Result", "ResumeUnsupported", "RunningLoop",
+    "SandboxError", "Session", "SessionClosed", "State", "StateIncompatible", "Text",
+    "TooManyAbandoned", "ToolCall", "ToolLoopOptions", "ToolResult", "TreadleError", "Usage", "aagent",
+    "aagent_resume", "aagent_session", "agent", "agent_capabilities", "agent_resume", "agent_session",
+    "sandbox", "tool",
 ]  # fmt: skip
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from treadle.conversation.events import Done as Done
     from treadle.conversation.events import Event as Event
     from treadle.conversation.events import FileChange as FileChange
+    from treadle.conversation.events import LimitReached as LimitReached
+    from treadle.conversation.events import Notice as Notice
     from treadle.conversation.events import Reasoning as Reasoning
     from treadle.conversation.events import Result as Result
     from treadle.conversation.events import Text as Text
@@ -74,7 +76,8 @@ _HOMES = {
     "treadle.agents.session": "AsyncSession",
     "treadle.agents.sync": "EventStream Session",
     "treadle.conversation.events": (
-        "Approval Compaction Done Event FileChange Reasoning Result Text ToolCall ToolResult"
+        "Approval Compaction Done Event FileChange LimitReached Notice Reasoning Result Text ToolCall "
+        "ToolResult"
     ),
     "treadle.conversation.usage": "Usage",
     "treadle.errors": (
@@ -110,11 +113,13 @@ __all__ = [
     "InvalidArgument",
     "InvalidTool",
     "InvalidType",
+    "LimitReached",
     "MissingExtra",
     "Model",
     "ModelError",
     "ModelNotFound",
     "ModelUnavailable",
+    "Notice",
     "OptionsMismatch",
     "OutputInvalid",
     "ParameterUnsupported",

@@ -85,7 +85,7 @@ def test_a_harness_by_name_is_refused_with_the_member_that_was_meant(folder: Loc
     ("options", "words"),
     [
         ({"sandbox": None}, "sandbox must be"),
-        ({"max_turns": True}, "max_turns must be a number"),
+        ({"max_turns": True}, "max_turns must be a whole number"),
         ({"timeout": "1"}, "timeout must be a number"),
         ({"api_key": 3}, "api_key must be a string"),
         ({"metadata": ["x"]}, "metadata must be a mapping"),

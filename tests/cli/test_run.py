@@ -103,7 +103,7 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 )
 def test_an_output_schema_is_enforced(workspace: Path, answer: str, code: int, words: str) -> None:
     (workspace / "schema.json").write_text(json.dumps(SCHEMA), "utf-8")
-    ran = run(workspace, [say(answer)], "--output-schema", "schema.json", "--json")
+    ran = run(workspace, [say(answer)] * 2, "--output-schema", "schema.json", "--json")
 
     assert ran.returncode == code
     told: dict[str, Any] = json.loads(ran.stdout)

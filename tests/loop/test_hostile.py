@@ -161,7 +161,7 @@ class Answer(BaseModel):
 async def test_a_validator_of_the_output_that_fails_keeps_the_turn(folder: LocalSandbox) -> None:
     with pytest.raises(treadle.OutputInvalid, match="RuntimeError: boom") as caught:
         await aagent(
-            Harness.TOOL_LOOP, "hi", sandbox=folder, model=ScriptedModel([say('{"x": 1}')]), output=Answer
+            Harness.TOOL_LOOP, "hi", sandbox=folder, model=ScriptedModel([say('{"x": 1}')] * 2), output=Answer
         )
 
     assert isinstance(caught.value.result, treadle.Result)

@@ -119,7 +119,7 @@ async def test_a_bad_answer_gives_done_and_then_raises(folder: LocalSandbox) -> 
         Harness.TOOL_LOOP,
         "hi",
         sandbox=folder,
-        model=ScriptedModel([say("no number")]),
+        model=ScriptedModel([say("no number"), say("still no number")]),
         output=Answer,
         stream=True,
     )
@@ -134,7 +134,7 @@ async def test_a_bad_answer_gives_done_and_then_raises(folder: LocalSandbox) -> 
 
     assert isinstance(seen[-1], Done)
     assert seen[-1].result.output is None
-    assert caught.value.raw == "no number"
+    assert caught.value.raw == "still no number"
     assert caught.value.result is stream.result is seen[-1].result
 
 

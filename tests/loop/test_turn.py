@@ -100,7 +100,7 @@ async def test_max_turns_counts_model_calls_and_leaves_a_valid_history(
         assert (result.stop_reason, result.usage.calls) == ("max_turns", 2)
         assert results(result) == [("2", False)]
         assert sum(isinstance(event, ToolCall) for event in result.events) == 1
-        assert "limit of 2 model calls" in str(session.history()[-1]["content"])
+        assert "took 2 model calls, and 2 were allowed" in str(session.history()[-1]["content"])
         assert (await session.arun("more")).text == "later"
 
 

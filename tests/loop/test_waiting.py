@@ -125,7 +125,7 @@ async def test_a_run_stops_at_what_it_needs_and_goes_on_with_what_it_is_given() 
     end = await run.advance([AnswerGiven("c2", "because")])
 
     assert isinstance(end, Finished)
-    assert end.reply.message.text == "done"
+    assert end.text == "done"
     assert [e.output for e in told if isinstance(e, events.ToolResult)] == ["4", "because"]
     assert [e.id for e in told if isinstance(e, events.ToolCall)] == ["c1", "c2"]
     assert [r.text for r in history.messages[2].results] == ["4", "because"]

@@ -1,7 +1,8 @@
 """Schemas of pydantic models, as providers take them for strict output."""
 
+import json
 from enum import Enum
-from typing import Annotated, Any, Literal, Optional, cast
+from typing import Annotated, Any, Literal, NamedTuple, Optional, cast
 
 import pytest
 from pydantic import BaseModel, Field
@@ -180,8 +181,65 @@ def test_a_schema_of_anything_is_not_strict(schema: dict[str, Any]) -> None:
     assert strict(schema) is None
 
 
+class Pair(NamedTuple):
+    x: int
+    y: int
+
+
+class Tuples(BaseModel):
+    same: tuple[int, int]
+    mixed: tuple[int, Point | None] = Field(description="Both.")
+    named: Pair
+    rest: tuple[str, ...]
+
+
+def test_a_tuple_is_a_list_of_any_of_its_kinds() -> None:
+    said = strict(Tuples.model_json_schema())
+    assert said is not None
+
+    two = {"minItems": 2, "maxItems": 2}
+    kinds = [{"type": "integer"}, {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}]
+    named = '[{"title": "X", "type": "integer"}, {"title": "Y", "type": "integer"}]'
+    assert said["properties"] == {
+        "same": {"type": "array", "items": {"type": "integer"}, **two},
+        "mixed": {
+            "type": "array",
+            "items": {"anyOf": kinds},
+            **two,
+            "description": f"Both. (in this order: {json.dumps(kinds)})",
+        },
+        "named": {"$ref": "#/$defs/Pair"},
+        "rest": {"type": "array", "items": {"type": "string"}},
+    }
+    assert said["$defs"]["Pair"] == {
+        "type": "array",
+        "items": {"type": "integer"},
+        **two,
+        "description": f"(in this order: {named})",
+    }
+    for each in (said, closed(Tuples.model_json_schema())):
+        assert each is not None
+        assert '"prefixItems"' not in json.dumps(each)
+
+
+@pytest.mark.parametrize(
+    ("schema", "items"),
+    [
+        (
+            {"prefixItems": [{"type": "string"}], "items": {"type": "null"}},
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        ),
+        ({"prefixItems": [{"type": "string"}], "items": False}, {"type": "string"}),
+        ({"prefixItems": [True]}, None),
+    ],
+)
+def test_what_follows_a_tuple_is_one_of_its_kinds(schema: dict[str, Any], items: object) -> None:
+    said = strict({"type": "array", **schema})
+    assert (said and said["items"]) == items
+
+
 def test_odd_schemas_pass_as_they_are() -> None:
-    schema = {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "$defs": "odd"}
+    schema: dict[str, Any] = {"type": "array", "prefixItems": [], "items": {"type": "string"}, "$defs": "odd"}
 
     assert strict(schema) == schema
     assert strict({"properties": {"a": {"type": "null"}}}) == {

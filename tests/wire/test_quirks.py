@@ -11,10 +11,12 @@ from treadle.conversation.blocks import (
     Message,
     Opaque,
     RedactedThinking,
+    Refusal,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    Wire,
     system,
     user,
 )
@@ -23,6 +25,7 @@ from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSp
 from treadle.conversation.usage import Usage
 from treadle.errors import BadResponse, InvalidArgument, ParameterUnsupported
 from treadle.testing.model import deltas
+from treadle.wire.chat_completions.messages import Dialect, write_message
 
 TOOLS = (ToolSpec("f"),)
 LOGPROBS: list[Json] = [{"token": "a", "logprob": -0.1, "bytes": None, "top_logprobs": []}]
@@ -102,6 +105,47 @@ def test_a_call_without_a_name_goes_back_on_either_wire(speech: Speech) -> None:
     said = Message("assistant", (ToolCall("a", "", "{}"),), "chat_completions")
 
     assert _accepted(speech, said, Message("user", (ToolResult("a", "no tool of that name"),)))
+
+
+@pytest.mark.parametrize("call_id", ["x" * 41, "\ud800" * 9000])
+def test_a_long_id_is_cut_for_openai_and_whole_for_a_gateway(chat: Speech, call_id: str) -> None:
+    said = Message("assistant", (ToolCall(call_id, "f", "{}"), ToolCall(f"{call_id}2", "f", "{}")), chat.wire)
+    told = Message("user", (ToolResult(call_id, "1"), ToolResult(f"{call_id}2", "2")), chat.wire)
+
+    assert _accepted(chat, said, told)
+    whole: list[Any] = [
+        *write_message(said, Dialect(extended=True)),
+        *write_message(told, Dialect(extended=True)),
+    ]
+    assert [call["id"] for call in whole[0]["tool_calls"]] == [call_id, f"{call_id}2"]
+    assert [result["tool_call_id"] for result in whole[1:]] == [call_id, f"{call_id}2"]
+
+
+def test_a_custom_call_without_a_name_goes_back_with_one(chat: Speech) -> None:
+    said = Message("assistant", (ToolCall("a", "", "ode", None, {"type": "custom"}),), chat.wire)
+
+    assert _accepted(chat, said, Message("user", (ToolResult("a", "no tool of that name"),)))
+
+
+@pytest.mark.parametrize("wire", [None, "chat_completions", "anthropic_messages"])
+def test_a_result_without_parts_is_an_empty_one(speech: Speech, wire: Wire | None) -> None:
+    said = Message("assistant", (ToolCall("a", "f", "{}"),), wire)
+
+    assert _accepted(speech, said, Message("user", (ToolResult("a", ()),), wire))
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_empty_refusal_does_not_cross(messages: Speech, text: str) -> None:
+    assert _accepted(messages, Message("assistant", (Refusal(text),), "chat_completions"))
+    assert _sent(messages, Message("assistant", (Refusal(text),), "chat_completions")) == []
+
+
+def test_the_code_that_made_a_call_does_not_cross(messages: Speech) -> None:
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    said = Message("assistant", (ToolCall("a", "f", "{}", caller),), "chat_completions")
+
+    assert _accepted(messages, said, Message("user", (ToolResult("a", "1"),)))
+    assert "caller" not in _sent(messages, said)[0]["content"][0]
 
 
 def test_fields_of_chat_in_a_result_do_not_cross(messages: Speech) -> None:

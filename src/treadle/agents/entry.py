@@ -53,9 +53,14 @@ def agent(
             tools (()): Python functions, see `tool`.
             permissions ("full"): or "ask": a human allows each call.
             on_approval (None): called with each `Approval`; its answer allows or denies the call.
-            output (None): a pydantic model class that the final answer has to validate against.
+            output (None): the type of the final answer: a pydantic model, a dataclass, a TypedDict, a union,
+                `list[...]`, `int`, ...; the answer is validated, and sent back once if it does not fit.
             max_turns (None): model calls that the prompt may take; None means 100.
+            max_cost (None): US dollars that the prompt may take.
+            max_total_tokens (None): tokens, in and out, that the prompt may take.
             timeout (None): seconds that the turn may take.
+            history (None): what was said before, as `history()` of a session gives it; what is broken in it
+                is mended.
             metadata (None): kept in the result, and sent to a LiteLLM gateway for its spend logs.
             options (None): `ToolLoopOptions`.
             skills, disable_tools, install: of other harnesses; refused here.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, cast
 
-from treadle.errors import InvalidType, StateIncompatible
+from treadle.errors import InvalidArgument, InvalidType, StateIncompatible
+from treadle.loop.limits import DEFAULT_MAX_REPEATS
 
 
 class Harness(Enum):
@@ -23,6 +24,29 @@ class ToolLoopOptions:
     """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`),
     of the transport (`timeout` in seconds, `num_retries`, `extra_headers`, `extra_body`), and any other that
     the provider knows."""
+    max_parallel_tools: int = 1
+    """Tools of one reply that may run at the same time. Events and results keep the order of the calls."""
+    max_repeats: int | None = DEFAULT_MAX_REPEATS
+    """A turn stops when a call was made so often with the same arguments and the same result and nothing new
+    in between; the model is told before. None: never."""
+    output_retries: int = 1
+    """How often an invalid final answer is sent back with what is wrong about it."""
+    text_tool_calls: Literal["auto", "off"] = "auto"
+    """auto: an answer whose whole text is a call, as small local models write it, is a call."""
+
+    def check(self) -> None:
+        """Raises `InvalidType` or `InvalidArgument` for a value that cannot work."""
+        least = {"max_parallel_tools": 1, "max_repeats": 2, "output_retries": 0}
+        for name, at_least in least.items():
+            value: object = getattr(self, name)
+            if value is None and name == "max_repeats":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidType(f"{name} must be a whole number, not {value!r}")
+            if value < at_least:
+                raise InvalidArgument(f"{name} must be {at_least} or more, not {value}")
+        if self.text_tool_calls not in ("auto", "off"):
+            raise InvalidArgument(f"text_tool_calls must be 'auto' or 'off', not {self.text_tool_calls!r}")
 
 
 @dataclass(frozen=True)

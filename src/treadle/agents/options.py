@@ -1,32 +1,39 @@
 """What the entry points take, checked in the contract's order before anything is loaded or paid for."""
 
+import math
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict, cast
 
 from treadle.agents.harness import Harness, ToolLoopOptions, agent_capabilities, check_harness
-from treadle.conversation.blocks import user
-from treadle.conversation.request import OutputSchema
+from treadle.conversation.blocks import EMPTY, Message, user
+from treadle.conversation.request import ToolSpec
+from treadle.conversation.usage import Usage
 from treadle.errors import (
     CapabilityUnsupported,
     InvalidArgument,
     InvalidType,
+    MissingExtra,
     OptionsMismatch,
     ResumeUnsupported,
 )
-from treadle.loop.output import Output, in_words, output_of
-from treadle.loop.run import DEFAULT_MAX_TURNS, Plan
+from treadle.loop.limits import DEFAULT_MAX_TURNS, Limits
+from treadle.loop.output import output_of
+from treadle.loop.plan import Plan, final_tool
 from treadle.loop.turn import OnApproval, Terms
-from treadle.models.base import Abilities, Model
+from treadle.models.base import Model
+from treadle.models.prices import PRICED, price, prices_installed
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
 from treadle.tools.approval import PERMISSIONS, Permissions
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import Toolset
+from treadle.wire.chat_completions.history import read_history
 from treadle.wire.chat_completions.requests import read_parameters
 from treadle.wire.json_schema import closed
 
@@ -45,7 +52,10 @@ class Options(TypedDict, total=False):
     on_approval: OnApproval | None
     output: Any
     max_turns: int | None
+    max_cost: float | None
+    max_total_tokens: int | None
     timeout: float | None
+    history: Sequence[Mapping[str, Any]] | None
     metadata: Mapping[str, object] | None
     options: ToolLoopOptions | None
     install: bool
@@ -60,6 +70,8 @@ class Checked:
     instructions: str | None
     model: str
     """The name that a `State` keeps."""
+    history: tuple[Message, ...] = ()
+    """What was said before, elsewhere; perhaps broken."""
 
 
 class _Given:
@@ -80,10 +92,17 @@ class _Given:
         self.on_approval: Any = options.get("on_approval")
         self.output: Any = options.get("output")
         self.max_turns: Any = options.get("max_turns")
+        self.max_cost: Any = options.get("max_cost")
+        self.max_total_tokens: Any = options.get("max_total_tokens")
+        self.history: Any = options.get("history")
         self.timeout: Any = options.get("timeout")
         self.metadata: Any = options.get("metadata")
         self.options: Any = options.get("options")
         self.install: Any = options.get("install", False)
+
+    @property
+    def loop(self) -> ToolLoopOptions:
+        return self.options if isinstance(self.options, ToolLoopOptions) else ToolLoopOptions()
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
@@ -127,22 +146,19 @@ def check(
         raise InvalidArgument(
             "the tool loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own"
         )
+    history = read_history(given.history) if given.history is not None else ()
     plan = _plan(given, route)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
-    output = output_of(given.output)
     metadata = MappingProxyType(dict(given.metadata or {}))
     terms = Terms(
         plan,
         cast("WatchedFolder", sandbox),
         uuid.uuid4().hex,
-        output,
         given.on_approval,
         given.timeout,
         metadata,
     )
-    return Checked(
-        known, terms, _instructions(given, plan, output), route.model if route else plan.model.name
-    )
+    return Checked(known, terms, given.instructions, route.model if route else plan.model.name, history)
 
 
 def _check_types(given: _Given, sandbox: object) -> None:
@@ -182,11 +198,18 @@ def _check_values(given: _Given) -> None:
     _check_number("timeout", given.timeout, int | float)
     if given.timeout is not None and not given.timeout > 0:
         raise InvalidArgument(f"timeout must be more than 0 seconds, not {given.timeout}")
+    _check_number("max_cost", given.max_cost, int | float)
+    if given.max_cost is not None and not 0 < given.max_cost < math.inf:
+        raise InvalidArgument(f"max_cost must be more than 0 US dollars, not {given.max_cost}")
+    _check_number("max_total_tokens", given.max_total_tokens, int)
+    if given.max_total_tokens is not None and given.max_total_tokens < 1:
+        raise InvalidArgument(f"max_total_tokens must be 1 or more, not {given.max_total_tokens}")
 
 
 def _check_number(name: str, value: object, kind: Any) -> None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-        raise InvalidType(f"{name} must be a number, not {value!r}")
+        needed = "a whole number" if kind is int else "a number"
+        raise InvalidType(f"{name} must be {needed}, not {value!r}")
 
 
 def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed: bool) -> None:
@@ -195,6 +218,7 @@ def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed
         raise CapabilityUnsupported("install=True: the tool loop runs in this process, nothing is installed")
     if given.options is not None and not isinstance(given.options, ToolLoopOptions):
         raise OptionsMismatch(f"{harness} takes ToolLoopOptions, not {type(given.options).__name__}")
+    given.loop.check()
     if given.permissions not in able.permission_modes:
         modes = ", ".join(sorted(able.permission_modes))
         raise CapabilityUnsupported(f"permissions={given.permissions!r}: {harness} knows {modes}")
@@ -221,24 +245,56 @@ def _plan(given: _Given, route: Route | None) -> Plan:
     output = output_of(given.output)
     parameters = read_parameters(route.parameters if route else given.kwargs)
     model: Model = route.connect() if route else given.model
-    native = output.schema if output and _takes(model.abilities, output.schema) else None
-    turns = given.max_turns or DEFAULT_MAX_TURNS
-    plan = Plan(model, toolsets, given.permissions, parameters, native, turns)
+    plan = Plan(
+        model,
+        toolsets,
+        given.permissions,
+        parameters,
+        output,
+        output_retries=given.loop.output_retries,
+        limits=Limits(
+            given.max_turns or DEFAULT_MAX_TURNS,
+            given.max_cost,
+            given.max_total_tokens,
+            given.loop.max_repeats,
+        ),
+        max_parallel=given.loop.max_parallel_tools,
+        text_calls=given.loop.text_tool_calls == "auto",
+        price=_price(given, route),
+    )
+    plan = _with_final_tool(plan)
     # what the model's wire cannot say is told now, not after the first request was paid for
     if check_request := getattr(model, "check", None):
         check_request(plan.request((user("?"),)))
     return plan
 
 
-def _takes(abilities: Abilities, schema: OutputSchema) -> bool:
-    """Whether the model's wire can carry `schema`."""
-    return abilities.output_schema and (abilities.open_schema or closed(schema.schema) is not None)
+def _price(given: _Given, route: Route | None) -> Callable[[Usage], float | None] | None:
+    """What prices a model call that the provider did not price."""
+    provider = route.provider if route else None
+    if route is None or provider is None or provider.prefix not in PRICED:
+        return None
+    if route.base and provider.prefix != "azure":
+        return None  # somebody else's server, with prices of its own
+    if prices_installed():
+        return partial(price, provider.prefix, route.name)
+    if given.max_cost is not None and provider.prefix != "openrouter":
+        raise MissingExtra("prices", f"max_cost with {given.model!r}, which does not tell what a call costs,")
+    return None
 
 
-def _instructions(given: _Given, plan: Plan, output: Output | None) -> str | None:
-    if output is None or plan.output:
-        return given.instructions
-    return "\n\n".join(filter(None, [given.instructions, in_words(output.schema)]))
+def _with_final_tool(plan: Plan) -> Plan:
+    """`plan` with a tool for the final answer, where the model's wire cannot carry the schema of it."""
+    schema = plan.output.schema if plan.output else None
+    able = plan.model.abilities
+    if schema is None or (able.output_schema and (able.open_schema or closed(schema.schema) is not None)):
+        return plan
+    parameters = plan.parameters
+    given = (each.name for each in parameters.get("tools", ()) if isinstance(each, ToolSpec))
+    # who chooses a tool is left to it; who reasons refuses to be forced
+    reasons = "effort" in parameters or "thinking" in parameters.get("extra", EMPTY)
+    forced = not (reasons or "tool_choice" in parameters or "reasoner" in plan.model.name)
+    return replace(plan, final_tool=final_tool(schema.schema, {*plan.tools(), *given}, forced=forced))
 
 
 def _check_unseen_approvals(given: _Given, plan: Plan, *, one_shot: bool) -> None:

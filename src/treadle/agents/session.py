@@ -6,9 +6,10 @@ from typing import Any, Self
 
 from treadle.agents.harness import State
 from treadle.agents.options import Checked
-from treadle.conversation.blocks import system
-from treadle.conversation.events import Result
+from treadle.conversation.blocks import Message, system
+from treadle.conversation.events import Notice, Result
 from treadle.conversation.history import History, to_chat
+from treadle.conversation.mending import mended
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import InvalidArgument, InvalidType, OutputInvalid, SessionClosed, TreadleError
 from treadle.loop.run import Emit
@@ -22,8 +23,10 @@ class AsyncSession:
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
         self._terms = checked.terms
-        first = [system(checked.instructions)] if checked.instructions else []
-        self._history = History(first)
+        messages, told = mended(_beginning(checked))
+        self._history = History(messages)
+        self._notices = [Notice("history_mended", each) for each in told]
+        self._remembered: set[str] = set()
         self._turn: Turn | None = None
         self._state: State | None = None
         self._closed = False
@@ -91,7 +94,7 @@ class AsyncSession:
             close_after: whether the session is closed before `Done` is handed out.
         """
         self._check_prompt(prompt)
-        turn = Turn(self._terms, self._history, prompt)
+        turn = Turn(self._terms, self._history, prompt, None, self._remembered)
 
         async def play(listener: Emit) -> tuple[Result, OutputInvalid | None]:
             turn.listener = listener
@@ -108,10 +111,11 @@ class AsyncSession:
     def _begin(self, prompt: str, listener: Emit | None) -> Turn:
         self._check_open()
         self._check_idle()
-        self._turn = Turn(self._terms, self._history, prompt, listener)
+        self._turn = Turn(self._terms, self._history, prompt, listener, self._remembered)
         return self._turn
 
     async def _play(self, turn: Turn) -> tuple[Result, OutputInvalid | None]:
+        turn.notices, self._notices = self._notices, []
         try:
             result, invalid = await turn.run()
             self.results.append(result)
@@ -176,7 +180,7 @@ class AsyncSession:
         check_prompt(prompt)
 
     def _check_somebody_answers(self) -> None:
-        asking = self._terms.plan.asking()
+        asking = [name for name in self._terms.plan.asking() if name not in self._remembered]
         if asking and self._terms.on_approval is None:
             raise InvalidArgument(
                 f"the tools {', '.join(asking)} need an approval and nobody is there to ask: pass "
@@ -190,3 +194,16 @@ def check_prompt(prompt: object) -> None:
         raise InvalidType(f"prompt must be a string, not {type(prompt).__name__}")
     if not prompt.strip():
         raise InvalidArgument("the prompt is empty")
+
+
+def _beginning(checked: Checked) -> list[Message]:
+    """What was said before, with the session's instructions in place of those that it began with."""
+    messages = list(checked.history)
+    first = [messages.pop(0).text] if messages and messages[0].role == "system" else []
+    if checked.instructions is not None:
+        first = [checked.instructions]
+    final = checked.terms.plan.final_tool
+    if final and final.told not in first:
+        first.append(final.told)
+    said = "\n\n".join(filter(None, first))
+    return [system(said), *messages] if said else messages

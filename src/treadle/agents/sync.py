@@ -70,6 +70,10 @@ class Session:
         check_no_loop(instead="aagent_session(...) and astream()")
         return EventStream(self.aio.astream(prompt))
 
+    def interrupt(self) -> None:
+        """End the turn that runs in another thread, if any; it still gives its result, as `cancelled`."""
+        loop().call_soon_threadsafe(self.aio.interrupt)
+
     def history(self) -> list[dict[str, object]]:
         """The conversation in plain Chat Completions form: a copy, oldest first."""
         return self.aio.history()

@@ -12,8 +12,9 @@ Exit codes:
   0    done
   1    the model or a tool path failed for good (the provider's error is printed)
   2    wrong options, a missing key, tools that cannot be loaded
-  3    stopped by a limit: --max-turns or --timeout
+  3    stopped by a limit: --max-turns, --max-cost, --max-tokens, --timeout, or the model's own
   4    the answer does not fit --output-schema
+  5    the model or its provider declined to answer
   130  interrupted with Ctrl-C
 """
 
@@ -44,7 +45,7 @@ def treadle() -> None:
     type=click.Choice(["full", "ask"]),
     default="full",
     show_default=True,
-    help="ask: answer y or n before each call.",
+    help="ask: before each call answer y(es), n(o), e(dit its arguments) or a(lways allow this tool).",
 )
 @click.option(
     "--output-schema",
@@ -54,6 +55,25 @@ def treadle() -> None:
 @click.option("--instructions", help="The system prompt.")
 @click.option("--api-base", help="The provider's address, if it is not the usual one.")
 @click.option("--max-turns", type=click.IntRange(min=1), help="Model calls at most.  [default: 100]")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="US dollars at most.")
+@click.option(
+    "--max-tokens",
+    "max_total_tokens",
+    type=click.IntRange(min=1),
+    help="Tokens at most, in and out together.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Tools of one answer that may run at the same time.",
+)
+@click.option(
+    "--session",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that keeps the conversation: go on with it if it is there.",
+)
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds at most.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON object at the end.")
 def run(**options: Any) -> None:

@@ -10,16 +10,23 @@ from typing import Any, cast
 import click
 import jsonschema
 
-from treadle.agents.entry import agent
-from treadle.agents.harness import Harness
+from treadle.agents.entry import agent_session
+from treadle.agents.harness import Harness, ToolLoopOptions
 from treadle.agents.sync import EventStream
+from treadle.cli.session_file import read_session, write_session
 from treadle.cli.show import Screen, as_json, printable
 from treadle.conversation.events import Approval, Result
 from treadle.errors import OutputInvalid, TreadleError
 from treadle.loop.output import Output, output_of_schema
 from treadle.sandbox.workspace import local
 
-CODES = {"done": 0, "runtime_error": 1, "max_turns": 3, "timeout": 3, "cancelled": 130}
+CODES = {
+    "done": 0,
+    "runtime_error": 1,
+    **dict.fromkeys(("max_turns", "timeout", "budget", "length"), 3),
+    **dict.fromkeys(("refusal", "content_filter"), 5),
+    "cancelled": 130,
+}
 WRONG_OPTIONS = 2
 WRONG_OUTPUT = 4
 
@@ -32,19 +39,29 @@ def run_prompt(prompt: str, **options: Any) -> int:
         options: as `treadle run` names them.
     """
     quiet: bool = options.pop("as_json")
+    kept: Path | None = options.pop("session")
+    options["options"] = ToolLoopOptions(max_parallel_tools=options.pop("parallel"))
     try:
         if options["permissions"] == "ask" and not sys.stdin.isatty():
             raise click.ClickException("--permissions ask needs a terminal to ask at")
         schema: Path | None = options.pop("output_schema")
         options["output"] = _output(schema) if schema else None
         options["tools"] = [load(name) for name in options["tools"]]
+        options["history"] = read_session(kept) if kept else None
         folder = local(options.pop("workspace"))
-        stream = agent(Harness.TOOL_LOOP, prompt, sandbox=folder, stream=True, **options)
+        session = agent_session(Harness.TOOL_LOOP, sandbox=folder, **options)
+        stream = session.stream(prompt)
     except click.ClickException as error:
         return _wrong(error.message)
     except TreadleError as error:
         return _wrong(str(error))
-    return _play(stream, quiet=quiet)
+    try:
+        return _play(stream, quiet=quiet)
+    finally:
+        stream.close()
+        if kept:
+            write_session(kept, session.history())
+        session.close()
 
 
 def _wrong(message: str) -> int:
@@ -77,7 +94,7 @@ def _show_all(stream: EventStream, screen: Screen) -> None:
                 return
             screen.show(event)
             if isinstance(event, Approval):
-                event.allow() if screen.ask(event) else event.deny("the user said no")
+                screen.ask(event)
         except (KeyboardInterrupt, click.Abort):
             if interrupted:
                 raise

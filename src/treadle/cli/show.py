@@ -14,14 +14,17 @@ from treadle.conversation.events import (
     Done,
     Event,
     FileChange,
+    Notice,
     Reasoning,
     Result,
     Text,
     ToolCall,
     ToolResult,
 )
+from treadle.errors import TreadleError
 
 LINE_CHARS = 100
+_ANSWERS = click.Choice(["y", "n", "e", "a"], case_sensitive=False)
 
 
 class Screen:
@@ -45,6 +48,8 @@ class Screen:
                 self._began[call_id] = (f"{name}({_arguments(arguments)})", self._clock())
             case ToolResult(id=call_id, output=output, is_error=is_error):
                 self._tool(call_id, output, is_error=is_error)
+            case Notice(_, message):
+                self._aside(click.style(f"! {printable(message)}", fg="yellow"))
             case FileChange(path, kind, _):
                 self._aside(f"{kind} {printable(path)}")
             case Done(result):
@@ -52,11 +57,30 @@ class Screen:
             case _:  # approvals are asked for where they are answered
                 pass
 
-    def ask(self, approval: Approval) -> bool:
-        """Put a call before the human."""
+    def ask(self, approval: Approval) -> None:
+        """Put a call before the human, until there is a decision."""
         self._break()
         call = f"{approval.tool}({_arguments(approval.input, whole=True)})"
-        return click.confirm(f"run {printable(call)}?", default=False, err=True)
+        while not approval.answered:
+            click.echo(f"run {printable(call)}?", err=True)
+            asked = "(y)es, (n)o, (e)dit the arguments, (a)lways allow this tool"
+            said = click.prompt(asked, type=_ANSWERS, default="n", show_choices=False, err=True)
+            match said:
+                case "y" | "a":
+                    approval.allow(remember=said == "a")
+                case "e":
+                    self._edit(approval)
+                case _:
+                    approval.deny("the user said no")
+
+    def _edit(self, approval: Approval) -> None:
+        """Let the human write other arguments; what is wrong with them is told, and the call still waits."""
+        present = printable(json.dumps(dict(approval.input), ensure_ascii=False))
+        text = click.prompt("arguments as JSON", default=present, err=True)
+        try:
+            approval.allow(arguments=json.loads(text))
+        except (ValueError, TreadleError, RecursionError) as error:
+            click.echo(f"not taken: {printable(str(error))}", err=True)
 
     def _tool(self, call_id: str, output: str, *, is_error: bool) -> None:
         call, began = self._began.pop(call_id, ("?", self._clock()))
@@ -71,6 +95,7 @@ class Screen:
         tokens = f"{usage.input_tokens} tokens in, {usage.output_tokens} out"
         ended = "" if result.stop_reason == "done" else f"{result.stop_reason}: "
         said = f"{type(result.error).__name__}: {result.error}; " if result.error else ""
+        said = f"{result.limit.detail}; " if result.limit else said
         self._aside(click.style(f"{ended}{printable(said)}{calls}, {tokens}, {cost}", dim=not ended))
 
     def _aside(self, text: str, *, nl: bool = True) -> None:
@@ -109,6 +134,7 @@ def as_json(result: Result) -> str:
         "cost": result.cost,
         "cost_known": result.cost_known,
         "stop_reason": result.stop_reason,
+        "limit": result.limit and asdict(result.limit),
         "session_id": result.session_id,
         "error": error,
         "metadata": dict(result.metadata),

@@ -3,12 +3,13 @@
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.errors import InvalidType
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,38 @@ class Compaction:
     tokens_after: int | None
 
 
-Decision: TypeAlias = tuple[bool, str]
+@dataclass(frozen=True)
+class Notice:
+    """Something about the turn that is neither the model's nor a tool's, and that you may want to know.
+
+    `history_mended`: a conversation given as `history=` was broken. `text_tool_call`: the model wrote a call
+    as text, and it was taken for a call. `repeated_call`: the model was told that it repeats itself.
+    `output_retry`: the final answer was invalid and is asked for again.
+    """
+
+    kind: Literal["history_mended", "text_tool_call", "repeated_call", "output_retry"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a human said about a call."""
+
+    allowed: bool
+    reason: str = ""
+    """Why not."""
+    arguments: Mapping[str, object] | None = None
+    """Instead of the model's."""
+    remember: bool = False
+    """Whether later calls of the tool are allowed too, for the rest of the session."""
 
 
 def _undecided() -> "concurrent.futures.Future[Decision]":
     return concurrent.futures.Future()
+
+
+def _anything(arguments: Mapping[str, object]) -> None:
+    """Of an approval that nobody can check: whoever runs the call validates it all the same."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +109,45 @@ class Approval:
     input: Mapping[str, object]
     id: str = ""
     """The id of the call that waits."""
+    check: Callable[[Mapping[str, object]], None] = field(default=_anything, repr=False, compare=False)
+    """Raises `InvalidArgument` for arguments that the tool does not take."""
     _decision: "concurrent.futures.Future[Decision]" = field(
         default_factory=_undecided, init=False, repr=False, compare=False
     )
 
-    def allow(self) -> None:
-        """Let the call run."""
-        self._decide(True, "")
+    def allow(self, *, arguments: Mapping[str, object] | None = None, remember: bool = False) -> None:
+        """Let the call run.
+
+        Args:
+            arguments: what it runs with instead of `input`; the model is told.
+            remember: whether later calls of this tool are allowed too, for the rest of the session.
+
+        Raises:
+            InvalidType: `arguments` is no mapping.
+            InvalidArgument: the tool does not take `arguments`; the call still waits.
+        """
+        if arguments is not None:
+            if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidType(f"arguments must be a mapping, not {type(arguments).__name__}")
+            self.check(arguments)
+            arguments = dict(arguments)
+        self._decide(Decision(True, "", arguments, remember))
 
     def deny(self, reason: str = "") -> None:
         """Refuse the call; the model reads `reason`."""
-        self._decide(False, reason)
+        self._decide(Decision(False, reason))
 
     @property
     def answered(self) -> bool:
         return self._decision.done()
 
-    async def wait(self) -> Decision:
-        """The decision, once it was made: whether the call may run, and the reason if not."""
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, once it was."""
+        return self._decision.result() if self._decision.done() else None
+
+    async def wait(self) -> tuple[bool, str]:
+        """Waits for the decision: whether the call may run, and the reason if not."""
         loop = asyncio.get_running_loop()
         made = asyncio.Event()
 
@@ -109,11 +158,12 @@ class Approval:
         # not `wrap_future`: a cancelled waiter would cancel the decision that another one waits for
         self._decision.add_done_callback(tell)
         await made.wait()
-        return self._decision.result()
+        decision = self._decision.result()
+        return decision.allowed, decision.reason
 
-    def _decide(self, allowed: bool, reason: str) -> None:
+    def _decide(self, decision: Decision) -> None:
         with contextlib.suppress(concurrent.futures.InvalidStateError):  # the first decision wins
-            self._decision.set_result((allowed, reason))
+            self._decision.set_result(decision)
 
 
 @dataclass(frozen=True)
@@ -135,10 +185,37 @@ class Done:
         return self.result.stop_reason
 
 
-Event: TypeAlias = Text | Reasoning | ToolCall | ToolResult | FileChange | Compaction | Approval | Done
+Event: TypeAlias = (
+    Text | Reasoning | ToolCall | ToolResult | FileChange | Compaction | Approval | Notice | Done
+)
 
 
-TurnStop: TypeAlias = Literal["done", "max_turns", "timeout", "cancelled", "runtime_error"]
+TurnStop: TypeAlias = Literal[
+    "done",
+    "max_turns",
+    "timeout",
+    "cancelled",
+    "runtime_error",
+    "length",
+    "content_filter",
+    "refusal",
+    "budget",
+]
+"""Why a turn ended. `length`: at the model's own limit of tokens; `content_filter`, `refusal`: the provider
+or the model declined; `budget`: see `Result.limit`."""
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A limit that ended a turn."""
+
+    name: Literal["max_turns", "max_cost", "max_total_tokens", "max_calls", "max_repeats"]
+    value: float
+    """What was allowed: calls, US dollars, or tokens."""
+    detail: str
+    """What happened, and what to do, in a sentence."""
+    tool: str | None = None
+    """The tool that was called too often."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +243,8 @@ class Result:
     """Whether `cost` covers every model call of the turn."""
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
     """The `metadata` that the caller gave."""
+    limit: LimitReached | None = None
+    """What ended the turn as `max_turns` or `budget`."""
 
     def raise_for_error(self) -> "Result":
         """This result; raises `error` if there is one."""

@@ -2,8 +2,9 @@
 
 import copy
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from treadle.conversation.blocks import EMPTY, Block, Message, Text, ToolCall, ToolResult
 
@@ -78,9 +79,18 @@ class History:
             self._messages.append(Message("user", results))
             self._open, self._answers = (), {}
 
-    def settle(self, text: str = INTERRUPTED) -> tuple[ToolResult, ...]:
-        """Give each call that is still open an error result that says `text`, and return those results."""
-        results = tuple(ToolResult(call.id, text, is_error=True) for call in self.open_calls)
+    def settle(
+        self, text: str = INTERRUPTED, known: Mapping[str, ToolResult] = MappingProxyType({})
+    ) -> tuple[ToolResult, ...]:
+        """Give each call that is still open a result, and return those results.
+
+        Args:
+            text: what the result says, as an error.
+            known: results by call id, for the calls of which the outcome is known.
+        """
+        results = tuple(
+            known.get(call.id) or ToolResult(call.id, text, is_error=True) for call in self.open_calls
+        )
         for result in results:
             self.answer(result)
         return results

@@ -1,62 +1,52 @@
 """The loop. One for every way to use it: streamed or not, with approvals or without."""
 
+import asyncio
+import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import anyio
+
 from treadle.conversation import events
-from treadle.conversation.blocks import Message, Text, Thinking, ToolCall, ToolResult
+from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
 from treadle.conversation.deltas import BlockStarted, Delta, TextAdded
-from treadle.conversation.history import History
-from treadle.conversation.request import ModelRequest, OutputSchema, Reply
+from treadle.conversation.events import Decision, LimitReached
+from treadle.conversation.history import INTERRUPTED, History
+from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
-from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalNeeded, Given, Waiting
-from treadle.models.base import Model
+from treadle.errors import OutputInvalid
+from treadle.loop.limits import Repeats, ToolCounts
+from treadle.loop.plan import Plan
+from treadle.loop.text_calls import with_calls
+from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Waiting
 from treadle.telemetry import record
-from treadle.tools.approval import Permissions, needs_approval
-from treadle.tools.invoke import Decision, Needs, Ready, admit, invoke, shown
-from treadle.tools.toolset import Tool, Toolset
-from treadle.wire.chat_completions.requests import Parameters
+from treadle.tools.invoke import Needs, Ready, admit, invoke, noted, shown
+from treadle.tools.toolset import Tool
+from treadle.wire.json_text import is_object
 
 Emit: TypeAlias = Callable[[events.Event], Awaitable[None]]
+Outcome: TypeAlias = Ready | Needs | ToolResult
+Reason: TypeAlias = Literal["done", "max_turns", "length", "content_filter", "refusal", "budget"]
 
-DEFAULT_MAX_TURNS = 100
-NOT_RUN = "not run: the limit of {limit} model calls for one prompt was reached"
+_DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
+_CUT: frozenset[str] = frozenset({"length", "context_window"})
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run needs and never changes."""
-
-    model: Model
-    toolsets: Sequence[Toolset] = ()
-    permissions: Permissions = "full"
-    parameters: Parameters = field(default_factory=Parameters)
-    output: OutputSchema | None = None
-    max_turns: int = DEFAULT_MAX_TURNS
-    """Model calls that one prompt may take."""
-
-    def tools(self) -> dict[str, Tool]:
-        """The tools as they are now, by name."""
-        return {tool.spec.name: tool for toolset in self.toolsets for tool in toolset.tools()}
-
-    def asking(self) -> list[str]:
-        """The tools of which a call needs a human."""
-        return [name for name, tool in self.tools().items() if needs_approval(tool.policy, self.permissions)]
-
-    def request(self, messages: tuple[Message, ...]) -> ModelRequest:
-        parameters = self.parameters.copy()
-        specs = (tool.spec for tool in self.tools().values())
-        parameters["tools"] = (*specs, *parameters.get("tools", ()))
-        if self.output:
-            parameters["output"] = self.output
-        return ModelRequest(self.model.name, messages, **parameters)
+NOT_RUN = "not run: {why}"
+CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
+ONLY_THE_ANSWER = "not run: nothing but the final answer is asked for"
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    reason: Literal["done", "max_turns"]
-    reply: Reply
+    reason: Reason
+    text: str
+    """Of the last reply, or the arguments of the call that gave the final answer."""
+    output: object = None
+    invalid: OutputInvalid | None = None
+    """What is wrong with the final answer."""
+    limit: LimitReached | None = None
 
 
 @dataclass(slots=True)
@@ -68,6 +58,8 @@ class Run:
     emit: Emit
     streaming: bool = False
     """Whether replies are asked for as streams, and told piece by piece."""
+    remembered: set[str] = field(default_factory=set[str])
+    """Tools that a human allowed for the rest of the session."""
     usage: Usage = NO_USAGE
     cost: float = 0.0
     cost_known: bool = True
@@ -75,6 +67,18 @@ class Run:
     """Every piece of text that was told."""
     _announced: set[str] = field(default_factory=set[str], init=False)
     _given: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
+    _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
+    """Of calls that ended and were not told yet, because one before them still runs."""
+    _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
+    _counts: ToolCounts = field(default_factory=ToolCounts, init=False)
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
+    _text: str = field(default="", init=False)
+    """Of the last reply."""
+    _cut: str | None = field(default=None, init=False)
+    """The id of the call in which the last reply was cut off."""
+    _invalid: int = field(default=0, init=False)
+    """Final answers that were no good; from the first on, nothing but the final answer is asked for."""
+    _finished: Finished | None = field(default=None, init=False)
 
     async def advance(self, given: Iterable[Given] = ()) -> Finished | Waiting:
         """Go on until the answer is there, or until somebody has to speak; `given` is what they said.
@@ -82,45 +86,81 @@ class Run:
         Raises:
             ModelError: the model said no. The history is valid all the same.
         """
-        self._given |= {item.call_id: item for item in given}
+        self._take(given)
         while True:
-            if waiting := await self._run_tools():
-                return waiting
+            if stopped := await self._run_tools() or self._finished:
+                return stopped
             reply = await self._ask()
-            if not reply.message.calls:
-                return Finished("done", reply)
-            if self.usage.calls >= self.plan.max_turns:
-                self.history.settle(NOT_RUN.format(limit=self.plan.max_turns))
-                return Finished("max_turns", reply)
+            if finished := await self._judge(reply):
+                return finished
 
     def interrupt(self) -> list[events.ToolResult]:
         """Give each open call its result: nobody knows how it ended. The events tell of those announced."""
-        settled = self.history.settle()
+        settled = self.history.settle(known=self._results)
         return [_told(result) for result in settled if result.call_id in self._announced]
+
+    async def settle_cost(self) -> None:
+        """Price what no provider priced. Apart from the calls: the first time, it loads a table of prices."""
+        unpriced, self._unpriced = self._unpriced, []
+        for usage in unpriced:
+            self._add_cost(await self._price(usage))
 
     async def _ask(self) -> Reply:
         plan = self.plan
-        request = plan.request(self.history.messages)
+        told = len(self.texts)
+        self._counts.next_reply()
+        self._repeats.next_reply()
+        request = plan.request(self.history.messages, only_answer=self._invalid > 0)
         reply = await plan.model.complete(request, self._listener() if self.streaming else None)
-        self._count(reply)
-        kept = self.history.add_reply(reply.message)
+        await self._count(reply)
+        message = reply.message
+        if rewritten := self._with_text_calls(reply):
+            message = rewritten
+            del self.texts[told:]
+        kept = self.history.add_reply(message)
+        reply = Reply(kept, reply.stop_reason)
+        self._text = kept.text
+        self._cut = _cut_off(reply)
         if not self.streaming:
-            await self._tell(reply)
-        return Reply(kept, reply.stop_reason)
+            await self._tell_reply(kept)
+        if rewritten:
+            names = ", ".join(call.name for call in kept.calls)
+            await self.emit(events.Notice("text_tool_call", f"the model wrote its call of {names} as text"))
+        return reply
 
-    def _count(self, reply: Reply) -> None:
+    async def _count(self, reply: Reply) -> None:
         self.usage += Usage(**{**_fields(reply.usage), "calls": 1})
-        self.cost += reply.cost or 0.0
-        self.cost_known = self.cost_known and reply.cost is not None
+        if reply.cost is None and self.plan.price:
+            if self.plan.limits.max_cost is None:
+                self._unpriced.append(reply.usage)
+            else:
+                self._add_cost(await self._price(reply.usage))
+        else:
+            self._add_cost(reply.cost)
         record(
             "model call",
             {"model": self.plan.model.name, "id": reply.id, **_fields(reply.usage), "cost": reply.cost},
         )
 
-    async def _tell(self, reply: Reply) -> None:
-        if thinking := reply.message.thinking:
+    async def _price(self, usage: Usage) -> float | None:
+        return await anyio.to_thread.run_sync(self.plan.price, usage) if self.plan.price else None
+
+    def _add_cost(self, cost: float | None) -> None:
+        self.cost += cost or 0.0
+        self.cost_known = self.cost_known and cost is not None
+
+    def _with_text_calls(self, reply: Reply) -> Message | None:
+        """The reply's message if its text is calls of tools; an answer that is asked for comes first."""
+        plan = self.plan
+        if not plan.text_calls or reply.stop_reason != "stop":
+            return None
+        rewritten = with_calls(reply.message, plan.callable(only_answer=self._invalid > 0))
+        return None if rewritten and plan.answers(reply.message.text) else rewritten
+
+    async def _tell_reply(self, message: Message) -> None:
+        if thinking := message.thinking:
             await self.emit(events.Reasoning(thinking))
-        if text := reply.message.text:
+        if text := message.text:
             self.texts.append(text)
             await self.emit(events.Text(text))
 
@@ -141,32 +181,188 @@ class Run:
 
         return listen
 
-    async def _run_tools(self) -> Waiting | None:
-        """Answer the open calls in their order, as far as that goes without anybody else."""
-        for call in self.history.open_calls:
-            await self._announce(call)
-            outcome = self._admit(call)
-            if isinstance(outcome, Needs):
-                return Waiting((_need(outcome),))
-            if isinstance(outcome, Ready):
-                outcome = await invoke(outcome)
-                record("tool call", {"tool": call.name, "id": call.id, "error": outcome.is_error})
-            self.history.answer(outcome)
-            await self.emit(_told(outcome))
+    async def _judge(self, reply: Reply) -> Finished | None:
+        """Whether `reply` ends the run, and how."""
+        message = reply.message
+        refused = any(isinstance(block, Refusal) for block in message.blocks)
+        declined = "refusal" if refused else reply.stop_reason
+        if declined in _DECLINED:
+            self.history.settle(NOT_RUN.format(why=f"the reply ended as {declined}"))
+            return Finished("refusal" if declined == "refusal" else "content_filter", message.text)
+        final = self.plan.final_tool
+        if final and any(call.name == final.name for call in message.calls):
+            return None  # that call is the answer: it costs nothing any more, whatever the limits say
+        if message.calls and self._invalid:
+            self.history.settle(ONLY_THE_ANSWER)
+            return await self._ask_again(OutputInvalid("there is no final answer, but a call", message.text))
+        if not message.calls and reply.stop_reason != "pause":
+            return await self._answered(message.text, cut=reply.stop_reason in _CUT)
+        limit = self._limit()
+        return self._stop(limit) if limit else None
+
+    async def _answered(self, text: str, *, cut: bool) -> Finished | None:
+        reason: Reason = "length" if cut else "done"
+        if self.plan.output is None:
+            return Finished(reason, text)
+        try:
+            return Finished(reason, text, self.plan.output.read(text))
+        except OutputInvalid as invalid:
+            return Finished(reason, text) if cut else await self._ask_again(invalid)
+
+    async def _ask_again(self, invalid: OutputInvalid) -> Finished | None:
+        if not await self._may_retry(invalid):
+            return Finished("done", invalid.raw, invalid=invalid)
+        self.history.ask(user(self.plan.repair(invalid)))
         return None
 
-    async def _announce(self, call: ToolCall) -> None:
+    async def _may_retry(self, invalid: OutputInvalid) -> bool:
+        self._invalid += 1
+        if self._invalid > self.plan.output_retries or self._limit():
+            return False
+        await self.emit(events.Notice("output_retry", str(invalid)))
+        return True
+
+    def _limit(self) -> LimitReached | None:
+        return self.plan.limits.reached(self.usage, self.cost if self.cost_known else None)
+
+    def _stop(self, limit: LimitReached) -> Finished:
+        self.history.settle(NOT_RUN.format(why=limit.detail))
+        return Finished("max_turns" if limit.name == "max_turns" else "budget", self._text, limit=limit)
+
+    def _take(self, given: Iterable[Given]) -> None:
+        names = {call.id: call.name for call in self.history.open_calls}
+        for item in given:
+            self._given[item.call_id] = item
+            if isinstance(item, ApprovalGiven) and item.allowed and item.remember and item.call_id in names:
+                self.remembered.add(names[item.call_id])
+
+    async def _run_tools(self) -> Waiting | Finished | None:
+        """Answer the open calls in their order, as far as that goes without anybody else."""
+        calls = deque(self.history.open_calls)
+        tools = self.plan.tools() if calls else {}
+        while calls:
+            if limit := self._counts.stops(calls[0], tools):
+                return self._stop(limit)
+            window = self._window(calls, tools)
+            outcomes = [await self._admit(call, tools) for call in window]
+            if needs := tuple(_need(each) for each in outcomes if isinstance(each, Needs)):
+                return Waiting(needs)
+            if limit := await self._run_window(window, outcomes):
+                return self._stop(limit)
+        return None
+
+    def _window(self, calls: deque[ToolCall], tools: dict[str, Tool]) -> list[ToolCall]:
+        """Takes from `calls` those that may run at the same time."""
+        window = [calls.popleft()]
+        if self.plan.max_parallel > 1 and _parallel(window[0], tools):
+            while calls and _parallel(calls[0], tools) and not self._counts.stops(calls[0], tools):
+                window.append(calls.popleft())
+        return window
+
+    async def _admit(self, call: ToolCall, tools: dict[str, Tool]) -> Outcome:
+        if self.plan.final_tool and call.name == self.plan.final_tool.name:
+            return await self._take_answer(call)
         if call.id not in self._announced:
             self._announced.add(call.id)
             told = events.ToolCall(call.id, call.name, call.name, shown(call.arguments), builtin=False)
             await self.emit(told)
-
-    def _admit(self, call: ToolCall) -> Ready | Needs | ToolResult:
         given = self._given.get(call.id)
         if isinstance(given, AnswerGiven):
             return ToolResult(call.id, given.text, given.is_error)
-        decision = Decision(given.allowed, given.reason) if given else None
-        return admit(call, self.plan.tools(), self.plan.permissions, decision)
+        if call.id == self._cut or self._invalid:
+            return ToolResult(call.id, CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER, is_error=True)
+        outcome = admit(call, tools, self.plan.permissions, self._decision(call, given))
+        if isinstance(outcome, ToolResult) or self._counts.claim(call, tools[call.name]):
+            return outcome
+        limit = tools[call.name].policy.max_calls
+        why = f"{call.name} may run {limit} times for one prompt, and did; go on without it"
+        return ToolResult(call.id, NOT_RUN.format(why=why), is_error=True)
+
+    def _decision(self, call: ToolCall, given: ApprovalGiven | None) -> Decision | None:
+        if given:
+            return Decision(given.allowed, given.reason, given.arguments)
+        return Decision(True) if call.name in self.remembered else None
+
+    async def _take_answer(self, call: ToolCall) -> ToolResult:
+        """The final answer, given by a call of the tool that is there for it."""
+        assert self.plan.output
+        try:
+            output = self.plan.output.read(call.arguments)
+        except OutputInvalid as invalid:
+            if not await self._may_retry(invalid):
+                self._finished = Finished("done", call.arguments, invalid=invalid)
+            return ToolResult(call.id, str(invalid), is_error=True)
+        self._finished = Finished("done", call.arguments, output)
+        self.texts.append(call.arguments)
+        await self.emit(events.Text(call.arguments))
+        return ToolResult(call.id, "this is the final answer")
+
+    async def _run_window(
+        self, calls: Sequence[ToolCall], outcomes: Sequence[Outcome]
+    ) -> LimitReached | None:
+        """Run calls at the same time; their results are told in the order of the calls."""
+        if len(calls) == 1:
+            return await self._tell(calls[0], await _result(outcomes[0]))
+        limiter = anyio.CapacityLimiter(self.plan.max_parallel)
+        ended = {call.id: anyio.Event() for call in calls}
+        limit: LimitReached | None = None
+
+        async def work(call: ToolCall, outcome: Outcome) -> None:
+            try:
+                async with limiter:
+                    self._results[call.id] = await _result(outcome)
+            except asyncio.CancelledError:
+                if anyio.current_effective_deadline() == -math.inf:  # it is the run that is cancelled
+                    raise
+            finally:
+                ended[call.id].set()
+
+        async with anyio.create_task_group() as group:
+            for call, outcome in zip(calls, outcomes, strict=True):
+                group.start_soon(work, call, outcome)
+            for call in calls:
+                await ended[call.id].wait()
+                # a tool that cancelled its own task left none
+                result = self._results.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
+                limit = await self._tell(call, result) or limit
+        return limit
+
+    async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:
+        """Keep a result, and tell it to whoever listens. Gives the limit that it reaches."""
+        if call.id not in self._announced:  # the call that gave the final answer is none of the user's
+            self.history.answer(result)
+            return None
+        repeat = self._repeats.add(call, result, self.plan.limits.max_repeats)
+        if repeat:
+            result = noted(result, f"[{repeat.detail}: do something else, or give your answer]")
+        self.history.answer(result)
+        self._results.pop(call.id, None)
+        await self.emit(_told(result))
+        if repeat:
+            await self.emit(events.Notice("repeated_call", repeat.detail))
+        return repeat.limit if repeat else None
+
+
+async def _result(outcome: Outcome) -> ToolResult:
+    if not isinstance(outcome, Ready):
+        assert isinstance(outcome, ToolResult)
+        return outcome
+    result = await invoke(outcome)
+    call = outcome.call
+    record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
+    return result
+
+
+def _parallel(call: ToolCall, tools: dict[str, Tool]) -> bool:
+    return call.name in tools and tools[call.name].policy.parallel
+
+
+def _cut_off(reply: Reply) -> str | None:
+    """The id of the call whose arguments the token limit cut off, as far as one can see."""
+    calls = reply.message.calls
+    if reply.stop_reason not in _CUT or not calls or is_object(calls[-1].arguments):
+        return None
+    return calls[-1].id
 
 
 def _need(needs: Needs) -> ApprovalNeeded | AnswerNeeded:

@@ -2,8 +2,9 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 
@@ -11,9 +12,9 @@ from treadle.conversation import events
 from treadle.conversation.blocks import EMPTY, user
 from treadle.conversation.events import Result, TurnStop
 from treadle.conversation.history import History
-from treadle.errors import CapabilityUnsupported, OutputInvalid, TreadleError
-from treadle.loop.output import Output
-from treadle.loop.run import Emit, Finished, Plan, Run
+from treadle.errors import CapabilityUnsupported, InvalidArgument, OutputInvalid, TreadleError
+from treadle.loop.plan import Plan
+from treadle.loop.run import Emit, Finished, Run
 from treadle.loop.waiting import AnswerGiven, ApprovalGiven, ApprovalNeeded, Given, Need, Waiting
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.snapshot import Snapshot, changes
@@ -32,7 +33,6 @@ class Terms:
     plan: Plan
     sandbox: WatchedFolder
     session_id: str
-    output: Output | None = None
     on_approval: OnApproval | None = None
     timeout_s: float | None = None
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
@@ -47,6 +47,10 @@ class Turn:
     prompt: str
     listener: Emit | None = None
     """Gets each event but `Done`; the turn waits while it runs."""
+    remembered: set[str] = field(default_factory=set[str])
+    """Tools that a human allowed for the rest of the session; the turn adds to them."""
+    notices: Sequence[events.Notice] = ()
+    """Told at the beginning."""
     _events: list[events.Event] = field(default_factory=list[events.Event], init=False)
     _scope: anyio.CancelScope | None = field(default=None, init=False)
     """Of the running turn."""
@@ -65,14 +69,16 @@ class Turn:
             CapabilityUnsupported: something cannot be done at all.
         """
         before = await self._look()
-        run = Run(self.terms.plan, self.history, self._emit, streaming=self.listener is not None)
+        streaming = self.listener is not None
+        run = Run(self.terms.plan, self.history, self._emit, streaming, self.remembered)
         self.history.ask(user(self.prompt))
         end = await self._drive(run)
         for told in end.interrupted:
             await self._emit(told)
         end = await self._find_changes(before, end)
-        output, invalid = self._read_output(end)
-        result = self._result(run, end, output)
+        await run.settle_cost()
+        result = self._result(run, end)
+        invalid = end.finished.invalid if end.finished and end.stop == "done" else None
         if invalid:
             invalid.result = result
         self._record(result)
@@ -113,9 +119,12 @@ class Turn:
         return _End(stop, finished, error, interrupted)
 
     async def _to_the_end(self, run: Run) -> Finished:
+        for notice in self.notices:
+            await self._emit(notice)
         outcome = await run.advance()
         while isinstance(outcome, Waiting):
-            outcome = await run.advance([await self._answer(need) for need in outcome.needs])
+            # one at a time: what is remembered of it may answer the others
+            outcome = await run.advance([await self._answer(outcome.needs[0])])
         return outcome
 
     async def _answer(self, need: Need) -> Given:
@@ -124,20 +133,27 @@ class Turn:
         return AnswerGiven(need.call_id, f"nobody answers {need.tool} here", is_error=True)
 
     async def _ask(self, need: ApprovalNeeded) -> ApprovalGiven:
-        approval = events.Approval(need.tool, need.arguments, need.call_id)
+        approval = events.Approval(need.tool, need.arguments, need.call_id, partial(self._check, need.tool))
         handler = self.terms.on_approval
         if handler is None and self.listener is None:
             self._events.append(approval)
             approval.deny("no approval handler")
-        allowed, reason = False, ""
         async with anyio.create_task_group() as group:
             if handler:
                 group.start_soon(_decide, handler, approval)
             if not approval.answered:
                 await self._emit(approval)
-            allowed, reason = await approval.wait()
+            await approval.wait()
             group.cancel_scope.cancel()  # a handler that is slower than the consumer is not needed any more
-        return ApprovalGiven(need.call_id, allowed, reason)
+        assert approval.decision
+        return ApprovalGiven(need.call_id, **vars(approval.decision))
+
+    def _check(self, name: str, arguments: Mapping[str, object]) -> None:
+        """Raises `InvalidArgument` for edited arguments that the tool does not take."""
+        try:
+            self.terms.plan.tools()[name].check(arguments)
+        except Exception as error:  # the tool's own validators run in here
+            raise InvalidArgument(f"{name} does not take these arguments: {explain(error)}") from error
 
     async def _emit(self, event: events.Event) -> None:
         self._events.append(event)
@@ -161,22 +177,14 @@ class Turn:
             await self._emit(file)
         return replace(end, files=files)
 
-    def _read_output(self, end: "_End") -> tuple[object, OutputInvalid | None]:
-        if self.terms.output is None or end.stop != "done" or end.finished is None:
-            return None, None
-        try:
-            return self.terms.output.read(end.finished.reply.message.text), None
-        except OutputInvalid as invalid:
-            return None, invalid
-
-    def _result(self, run: Run, end: "_End", output: object) -> Result:
-        answer = end.finished.reply.message.text if end.finished else ""
-        parts = [answer or "".join(run.texts)]
+    def _result(self, run: Run, end: "_End") -> Result:
+        finished = end.finished
+        parts = [(finished.text if finished else "") or "".join(run.texts)]
         if end.error:
             parts.append(explain(end.error))
         return Result(
             text="\n\n".join(filter(None, parts)),
-            output=output,
+            output=finished.output if finished and end.stop == finished.reason else None,
             files=end.files,
             events=self._events,
             usage=run.usage,
@@ -186,6 +194,7 @@ class Turn:
             error=end.error,
             cost_known=run.cost_known,
             metadata=self.terms.metadata,
+            limit=finished.limit if finished else None,
         )
 
 

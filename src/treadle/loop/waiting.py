@@ -32,6 +32,10 @@ class ApprovalGiven:
     call_id: str
     allowed: bool
     reason: str = ""
+    arguments: Mapping[str, Any] | None = None
+    """Instead of the model's."""
+    remember: bool = False
+    """Whether later calls of the tool are allowed too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isasyncgen, isasyncgenfunction, isawaitable, iscoroutinefunction
+from types import UnionType
 from typing import Any, TypeVar, cast, final, overload
 
 from pydantic import ValidationError
@@ -49,8 +50,9 @@ def tool(
     requires_approval: bool | None = None,
     parallel: bool = True,
     timeout: float | None = None,
+    max_calls: int | None = None,
 ) -> Callable[[F], F]: ...
-def tool(
+def tool(  # noqa: PLR0913  # each is an option of its own
     function: F | None = None,
     /,
     *,
@@ -59,6 +61,7 @@ def tool(
     requires_approval: bool | None = None,
     parallel: bool = True,
     timeout: float | None = None,
+    max_calls: int | None = None,
 ) -> F | Callable[[F], F]:
     """Say how a function is told to a model and run. Without options there is no need: any function will do.
 
@@ -72,19 +75,29 @@ def tool(
         requires_approval: True: ask a human even in mode `full`. None: as the permission mode says.
         parallel: False: never run it at the same time as another tool.
         timeout: seconds that one run may take.
+        max_calls: how often it may run in one turn. The model is told; if it goes on, the turn stops.
 
     Raises:
-        InvalidArgument: `timeout` is not more than 0.
-        InvalidType: it is not a function that is decorated.
+        InvalidArgument: `timeout` is not more than 0, or `max_calls` is less than 1.
+        InvalidType: it is not a function that is decorated, or an option is no number.
     """
+    _check_number("timeout", timeout, int | float)
+    _check_number("max_calls", max_calls, int)
     if timeout is not None and not timeout > 0:
         raise InvalidArgument(f"timeout must be more than 0 seconds, got {timeout!r}")
-    options = ToolOptions(name, description, ToolPolicy(requires_approval, parallel, timeout))
+    if max_calls is not None and max_calls < 1:
+        raise InvalidArgument(f"max_calls must be 1 or more, got {max_calls!r}")
+    options = ToolOptions(name, description, ToolPolicy(requires_approval, parallel, timeout, max_calls))
 
     def decorate(function: F) -> F:
         return cast("F", _carrying(options, function))  # the same object, or a partial that stands for it
 
     return decorate if function is None else decorate(function)
+
+
+def _check_number(name: str, value: object, kind: UnionType | type) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        raise InvalidType(f"{name} must be a number, got {value!r}")
 
 
 def _carrying(options: ToolOptions, function: object) -> object:

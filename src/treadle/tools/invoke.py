@@ -3,14 +3,16 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import anyio
 
-from treadle.conversation.blocks import ToolCall, ToolResult
+from treadle.conversation.blocks import Text, ToolCall, ToolResult
+from treadle.conversation.events import Decision
 from treadle.tools.approval import Permissions, denied, needs_approval
 from treadle.tools.function import explain
+from treadle.tools.results import json_value
 from treadle.tools.toolset import Tool
 
 MAX_ARGUMENTS_CHARS = 10_000_000
@@ -24,6 +26,8 @@ class Ready:
     tool: Tool
     arguments: Mapping[str, object]
     """As `Tool.check` gave them."""
+    note: str = ""
+    """What the model has to know beside the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +37,6 @@ class Needs:
     call: ToolCall
     answer: bool
     """True: the result itself comes from outside. False: a human has to allow it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a human said about a call."""
-
-    allowed: bool
-    reason: str = ""
 
 
 def parse(arguments: str) -> dict[str, object]:
@@ -74,12 +70,17 @@ def admit(
     call: ToolCall, tools: Mapping[str, Tool], permissions: Permissions, decision: Decision | None
 ) -> Ready | Needs | ToolResult:
     """Whether `call` may run now. A call that cannot run is answered at once: no human is asked about it."""
+    note = ""
     try:
         arguments = parse(call.arguments)
         if call.name not in tools:
             raise ValueError(f"unknown tool {call.name!r}")
         tool = tools[call.name]
         checked = tool.check(arguments)
+        if decision and decision.allowed and decision.arguments is not None:
+            checked = tool.check(decision.arguments)
+            edited = json.dumps(json_value(decision.arguments), ensure_ascii=False)
+            note = f"[the user changed the arguments to {edited}]"
     except Exception as error:  # the tool's own validators run in here
         return ToolResult(call.id, explain(error), is_error=True)
     if needs_approval(tool.policy, permissions):
@@ -89,11 +90,16 @@ def admit(
             return ToolResult(call.id, denied(decision.reason), is_error=True)
     if tool.policy.outside:
         return Needs(call, answer=True)
-    return Ready(call, tool, checked)
+    return Ready(call, tool, checked, note)
 
 
 async def invoke(ready: Ready) -> ToolResult:
     """Run an admitted call. Whatever the tool raises is told to the model; cancelling it cancels the tool."""
+    result = await _result(ready)
+    return noted(result, ready.note) if ready.note else result
+
+
+async def _result(ready: Ready) -> ToolResult:
     limit_s = ready.tool.policy.timeout_s
     try:
         with anyio.move_on_after(limit_s) as scope:
@@ -111,3 +117,10 @@ async def invoke(ready: Ready) -> ToolResult:
     assert scope.cancelled_caught
     late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"
     return ToolResult(ready.call.id, late, is_error=True)
+
+
+def noted(result: ToolResult, note: str) -> ToolResult:
+    """`result` with a note of ours before it."""
+    if isinstance(result.content, str):
+        return replace(result, content=f"{note}\n{result.content}".rstrip())
+    return replace(result, content=(Text(note), *result.content))

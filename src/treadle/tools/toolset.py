@@ -17,6 +17,8 @@ class ToolPolicy:
     parallel: bool = True
     """False: never at the same time as another tool of the same reply."""
     timeout_s: float | None = None
+    max_calls: int | None = None
+    """How often it may run in one turn."""
     outside: bool = False
     """True: the run stops at a call of it, and whoever drives the run gives the answer."""
 

@@ -1,5 +1,6 @@
 """JSON Schemas as providers take them for strict output."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias, cast
@@ -35,7 +36,7 @@ def strict(schema: Mapping[str, Any]) -> Schema | None:
         OpenAI, "Structured outputs", supported schemas.
     """
     try:
-        return _walk(_with_root(schema), _strict)
+        return _walk(with_root(schema), _strict)
     except _NotSaid:
         return None
 
@@ -50,18 +51,14 @@ def closed(schema: Mapping[str, Any]) -> Schema | None:
         Anthropic, "Structured outputs", JSON Schema limitations.
     """
     try:
-        said: Schema = _walk(_with_root(schema), _closed)
+        said: Schema = _walk(with_root(schema), _closed)
         _check_acyclic(said)
     except _NotSaid:
         return None
     return said
 
 
-class _NotSaid(Exception):
-    """A schema for which a provider has no words."""
-
-
-def _with_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """`schema` with its root in place: of a model that contains itself, pydantic gives a reference to it."""
     defs = schema.get("$defs")
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
@@ -69,6 +66,10 @@ def _with_root(schema: Mapping[str, Any]) -> Mapping[str, Any]:
         return schema
     rest = {key: value for key, value in schema.items() if key != "$ref"}
     return {**cast("Mapping[str, Any]", defs)[name], **rest}
+
+
+class _NotSaid(Exception):
+    """A schema for which a provider has no words."""
 
 
 def _walk(node: Any, rule: Callable[[Mapping[str, Any], Schema], None]) -> Any:
@@ -86,12 +87,12 @@ def _walk(node: Any, rule: Callable[[Mapping[str, Any], Schema], None]) -> Any:
             said[name] = {key: _walk(child, rule) for key, child in named.items()}
         elif name not in _DROPPED:
             said[name] = _walk(value, rule) if name in _NESTED else value
-    _rephrase(said)
+    _rephrase(schema, said)
     rule(schema, said)
     return said
 
 
-def _rephrase(said: Schema) -> None:
+def _rephrase(schema: Mapping[str, Any], said: Schema) -> None:
     """Says in words that every provider takes what has such words."""
     if "oneOf" in said:  # a tagged union: each member already says its tag
         said["anyOf"] = said.pop("oneOf")
@@ -102,6 +103,26 @@ def _rephrase(said: Schema) -> None:
         said |= {**parts[0], **said}
     if "$ref" in said and len(said) > 1:  # a reference stands alone
         said["anyOf"] = [{"$ref": said.pop("$ref")}]
+    if isinstance(positions := schema.get("prefixItems"), list) and positions:
+        _rephrase_tuple(cast("list[Any]", positions), said)
+
+
+def _rephrase_tuple(positions: list[Any], said: Schema) -> None:
+    """Says a tuple as a list of any of its kinds; which position is of which kind is told in words.
+
+    Source:
+        OpenAI refuses `prefixItems`, and each array without `items` ("array schema missing items").
+    """
+    kinds: list[Any] = []
+    for kind in (*said.pop("prefixItems"), said.pop("items", None)):
+        if isinstance(kind, dict) and kind not in kinds:
+            kinds.append(kind)
+    if not kinds:
+        raise _NotSaid
+    said["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    if any(position != positions[0] for position in positions):
+        told = json.dumps(positions, ensure_ascii=False)
+        said["description"] = f"{said.get('description', '')} (in this order: {told})".lstrip()
 
 
 def _is_object(said: Mapping[str, Any]) -> bool:

@@ -55,7 +55,7 @@ def write_sendable(message: Message) -> list[Mapping[str, object]]:
 def _unsendable(block: Block, message: Message) -> bool:
     """Whether the wire refuses the block: empty text, and thinking that is not signed by this provider."""
     match block:
-        case Text(text):
+        case Text(text) | Refusal(text):
             return not text.strip()
         case Thinking(signature=signature):
             return message.wire != WIRE or not signature
@@ -96,7 +96,8 @@ def _fields(
             return {"type": "document", "source": _source(url)} | _given(title=title)
         case ToolCall(id, name, arguments, caller):
             call = {"type": "tool_use", "id": _call_id(id), "name": name or NAMELESS}
-            return call | {"input": arguments_object(arguments)} | _given(caller=caller)
+            # the code that made a call is a block of this wire: from another one, it did not come along
+            return call | {"input": arguments_object(arguments)} | _given(caller=caller if own else None)
         case ToolResult():
             return _result_fields(block, own=own)
         case _:

@@ -52,6 +52,7 @@ _HARMLESS: Mapping[str, object] = {
 }
 # Hints for the cache and tags for the provider's own records: the answer is the same without them.
 _HINTS = frozenset({"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "metadata"})
+_NO_TOOL = ToolSpec("no_tool", "There are no tools any more.")
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 # Thinking budgets in tokens, for models that know no effort. Source: LiteLLM's mapping of reasoning_effort.
@@ -92,6 +93,10 @@ def write_head(request: ModelRequest) -> dict[str, object]:
         head["tools"] = [_write_tool(tool) for tool in request.tools]
         if choice := _write_tool_choice(request.tool_choice, request.parallel_tool_calls):
             head["tool_choice"] = choice
+    elif request.wire != WIRE and any(message.calls or message.results for message in request.messages):
+        # a conversation with calls has to define tools, also when there are none any more
+        head["tools"] = [_write_tool(_NO_TOOL)]
+        head["tool_choice"] = {"type": "none"}
     optional = {
         "temperature": request.temperature,
         "top_p": request.top_p,

@@ -1,7 +1,9 @@
 """Messages of a conversation as Chat Completions writes them, and back."""
 
+import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, cast
 
 from treadle.conversation.blocks import (
@@ -28,6 +30,9 @@ WIRE = "chat_completions"
 # What a response carries and a request may not: several providers refuse their own fields.
 RESPONSE_ONLY = frozenset({"annotations", "function_call", "role", "index"})
 
+_CALL_ID_LIMIT = 40
+"""Characters. Source: OpenAI's refusal of a longer one, `string_above_max_length`."""
+
 # Fields beside the content that say what thinking blocks say.
 REASONING = frozenset({"reasoning_content", "reasoning", "thinking_blocks"})
 
@@ -53,7 +58,8 @@ def write_message(message: Message, dialect: Dialect) -> Iterable[dict[str, obje
         apart += media
         extra = result.extra if message.wire == WIRE else EMPTY
         written = content if isinstance(content, str) else _write_content(content, own=own)
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": written, **extra}
+        call_id = _call_id(result.call_id, dialect)
+        yield {"role": "tool", "tool_call_id": call_id, "content": written or "", **extra}
     if message.role == "assistant":
         yield _write_assistant(message, dialect)
         return
@@ -120,7 +126,9 @@ def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
         written["refusal"] = "".join(refusals)
     if message.calls:
         written["tool_calls"] = [
-            write_call(_taken_back(call), extra=call.extra if own else EMPTY, told=own or dialect.extended)
+            write_call(
+                _taken_back(call, dialect), extra=call.extra if own else EMPTY, told=own or dialect.extended
+            )
             for call in message.calls
         ]
     if message.wire == WIRE:
@@ -146,11 +154,18 @@ def _assistant_content(message: Message, *, own: bool) -> object:
     return [_write_part(block, own=own) for block in content]
 
 
-def _taken_back(call: ToolCall) -> ToolCall:
+def _taken_back(call: ToolCall, dialect: Dialect) -> ToolCall:
     """`call` as providers take it back: with a name, and with arguments that are a JSON object."""
-    if call.extra.get("type") == "custom":
-        return call
-    return replace(call, name=call.name or NAMELESS, arguments=arguments_text(call.arguments))
+    custom = call.extra.get("type") == "custom"
+    arguments = call.arguments if custom else arguments_text(call.arguments)
+    return replace(call, id=_call_id(call.id, dialect), name=call.name or NAMELESS, arguments=arguments)
+
+
+def _call_id(given: str, dialect: Dialect) -> str:
+    """`given` as OpenAI takes it: not too long. LiteLLM keeps signatures in long ones, and gets them back."""
+    if len(given) <= _CALL_ID_LIMIT or dialect.extended:
+        return given
+    return f"call_{hashlib.sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def write_call(call: ToolCall, *, extra: Mapping[str, object], told: bool = True) -> dict[str, object]:
@@ -191,27 +206,28 @@ def read_messages(raw: list[dict[str, Any]]) -> tuple[Message, ...]:
         InvalidArgument: a role that the wire does not have (any more).
     """
     messages: list[Message] = []
-    for item in raw:
-        match item.get("role"):
-            case "tool":
-                last = messages[-1] if messages else None
-                if last and last.results and len(last.results) == len(last.blocks):
-                    messages[-1] = Message("user", (*last.blocks, _read_tool(item)), WIRE)
-                else:
-                    messages.append(Message("user", (_read_tool(item),), WIRE))
-            case "assistant":
-                messages.append(read_assistant(item))
-            case "user" | "system" | "developer" as role:
-                extra = {name: value for name, value in item.items() if name not in ("role", "content")}
-                if role == "developer":
-                    extra["role"] = role
-                known: Role = "user" if role == "user" else "system"
-                messages.append(Message(known, read_content(item.get("content")), WIRE, extra or EMPTY))
-            case role:
-                raise InvalidArgument(
-                    f"a message of role {role!r}: write system, developer, user, assistant or tool"
-                )
+    for is_tool, items in groupby(raw, lambda item: item.get("role") == "tool"):
+        if is_tool:
+            messages.append(Message("user", tuple(map(_read_tool, items)), WIRE))
+        else:
+            messages.extend(map(_read_message, items))
     return tuple(messages)
+
+
+def _read_message(item: dict[str, Any]) -> Message:
+    match item.get("role"):
+        case "assistant":
+            return read_assistant(item)
+        case "user" | "system" | "developer" as role:
+            extra = {name: value for name, value in item.items() if name not in ("role", "content")}
+            if role == "developer":
+                extra["role"] = role
+            known: Role = "user" if role == "user" else "system"
+            return Message(known, read_content(item.get("content")), WIRE, extra or EMPTY)
+        case role:
+            raise InvalidArgument(
+                f"a message of role {role!r}: write system, developer, user, assistant or tool"
+            )
 
 
 def _read_tool(raw: Mapping[str, Any]) -> ToolResult:

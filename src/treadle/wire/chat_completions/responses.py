@@ -98,13 +98,17 @@ def read_usage(raw: Any) -> Usage:
         return NO_USAGE
     usage = cast("Mapping[str, Any]", raw)
     prompt, completion = _object(usage, "prompt_tokens_details"), _object(usage, "completion_tokens_details")
+    said, answered = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
+    reasoning = count(completion.get("reasoning_tokens"))
+    if reasoning and usage.get("total_tokens") == said + answered + reasoning:
+        answered += reasoning  # xAI counts it apart
     return Usage(
-        input_tokens=count(usage.get("prompt_tokens")),
-        output_tokens=count(usage.get("completion_tokens")),
+        input_tokens=said,
+        output_tokens=answered,
         calls=1,
         cached_tokens=count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),
         cache_write_tokens=count(prompt.get("cache_creation_tokens") or prompt.get("cache_write_tokens")),
-        reasoning_tokens=count(completion.get("reasoning_tokens")),
+        reasoning_tokens=reasoning,
         audio_tokens=count(prompt.get("audio_tokens")) + count(completion.get("audio_tokens")),
     )
 

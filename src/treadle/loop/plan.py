@@ -1,0 +1,112 @@
+"""What a run needs and never changes: the model, the tools, the limits, and what the answer must be."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from treadle.conversation.blocks import Message
+from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
+from treadle.conversation.usage import Usage
+from treadle.errors import OutputInvalid
+from treadle.loop.limits import Limits
+from treadle.loop.output import Output, in_words
+from treadle.models.base import Model
+from treadle.tools.approval import Permissions, needs_approval
+from treadle.tools.toolset import Tool, Toolset
+from treadle.wire.chat_completions.requests import Parameters
+
+FINAL_TOOL = "final_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalTool:
+    """A tool by which the model gives its final answer, where the wire cannot carry a schema for it."""
+
+    spec: ToolSpec
+    forced: bool
+    """Whether the model has to call some tool at each step, so that it cannot answer in prose."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def told(self) -> str:
+        """For the system prompt."""
+        return f"When you have the final answer, call {self.name} with it; do not write it as text."
+
+
+def final_tool(schema: Mapping[str, object], taken: Container[str], *, forced: bool) -> FinalTool:
+    """The tool that takes an answer of `schema`; its name is none of `taken`."""
+    name = FINAL_TOOL
+    while name in taken:
+        name += "_"
+    told = "Gives the final answer and ends the task. Call it once, alone, when you are done."
+    return FinalTool(ToolSpec(name, told, schema), forced)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """See the module."""
+
+    model: Model
+    toolsets: Sequence[Toolset] = ()
+    permissions: Permissions = "full"
+    parameters: Parameters = field(default_factory=Parameters)
+    output: Output | None = None
+    final_tool: FinalTool | None = None
+    """How the answer of `output` is given; None: as text, which the wire's own schema shapes."""
+    output_retries: int = 1
+    """How often an invalid final answer is sent back."""
+    limits: Limits = field(default_factory=Limits)
+    max_parallel: int = 1
+    """Tools of one reply that may run at the same time."""
+    text_calls: bool = True
+    """Whether a call that is written as text is a call."""
+    price: Callable[[Usage], float | None] | None = None
+    """US dollars of a model call that the provider did not price; may block."""
+
+    def tools(self) -> dict[str, Tool]:
+        """The tools as they are now, by name."""
+        return {tool.spec.name: tool for toolset in self.toolsets for tool in toolset.tools()}
+
+    def callable(self, *, only_answer: bool) -> Container[str]:
+        """The names that the model may call."""
+        final = {self.final_tool.name} if self.final_tool else set[str]()
+        return final if only_answer else final | self.tools().keys()
+
+    def asking(self) -> list[str]:
+        """The tools of which a call needs a human."""
+        return [name for name, tool in self.tools().items() if needs_approval(tool.policy, self.permissions)]
+
+    def answers(self, text: str) -> bool:
+        """Whether `text` is a final answer of the shape that is asked for."""
+        if self.output is None or self.output.schema is None:
+            return False
+        try:
+            self.output.read(text)
+        except OutputInvalid:
+            return False
+        return True
+
+    def repair(self, invalid: OutputInvalid) -> str:
+        """What the model is told of an answer that is no good."""
+        told = f"{invalid}\n\nGive the final answer again, corrected, and nothing else."
+        if self.final_tool and self.output and self.output.schema:
+            return f"{told}\n\n{in_words(self.output.schema)}"
+        return told
+
+    def request(self, messages: tuple[Message, ...], *, only_answer: bool = False) -> ModelRequest:
+        """The next request; `only_answer`: no tool is to be called but the one that takes the answer."""
+        parameters = self.parameters.copy()
+        tools = (*(tool.spec for tool in self.tools().values()), *parameters.get("tools", ()))
+        if self.final_tool:
+            tools += (self.final_tool.spec,)
+            if self.final_tool.forced:
+                named = ToolChoice("named", self.final_tool.name) if only_answer else ToolChoice("required")
+                parameters["tool_choice"] = named
+        elif self.output and self.output.schema:
+            parameters["output"] = self.output.schema
+        if only_answer and tools and not self.final_tool:
+            parameters["tool_choice"] = ToolChoice("none")
+        parameters["tools"] = tools
+        return ModelRequest(self.model.name, messages, **parameters)

@@ -1,0 +1,179 @@
+"""A conversation that a caller recorded elsewhere, checked and read."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, cast
+
+from treadle.conversation.blocks import Message
+from treadle.errors import InvalidArgument, InvalidType
+from treadle.wire.chat_completions.messages import read_messages
+from treadle.wire.json_text import split_data_url
+
+Json: TypeAlias = dict[str, Any]
+
+_DEPTH = 100
+"""How deep a message may be nested: what comes near Python's limit here is beyond it when it is sent."""
+
+_INSTRUCTIONS = frozenset({"role", "content", "name", "cache_control"})
+# What came from a provider goes back as it came, whatever it is. The other messages are the caller's own, and
+# keep what the wire knows: databases add ids and dates, and frameworks the names of tools, which are refused.
+_FIELDS = {
+    "system": _INSTRUCTIONS,
+    "developer": _INSTRUCTIONS,
+    "user": _INSTRUCTIONS,
+    "assistant": None,
+    "tool": frozenset({"role", "content", "tool_call_id", "cache_control"}),
+}
+_WORDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "content": (str, list),
+    "name": (str,),
+    "tool_call_id": (str,),
+    "tool_calls": (list,),
+    "refusal": (str,),
+    "reasoning_content": (str,),
+    "thinking_blocks": (list,),
+    "audio": (dict,),
+}
+_NOT_IN_NAMES = re.compile(r"[\s<|\\/>]")
+
+
+def read_history(raw: object) -> tuple[Message, ...]:
+    """The messages of `raw`, a list of Chat Completions messages. Nothing of `raw` is kept: it is copied.
+
+    Each message is sound, but they need not fit together: `conversation.mending` sees to that.
+
+    Raises:
+        InvalidType: no list or tuple of mappings.
+        InvalidArgument: a message that is not one of Chat Completions; the error names its index.
+    """
+    try:
+        return read_messages(_messages(raw))
+    except (InvalidType, InvalidArgument):
+        raise
+    except Exception as error:  # the caller's own classes run in here
+        raise InvalidArgument(f"history cannot be read ({type(error).__name__})") from error
+
+
+def _messages(raw: object) -> list[Json]:
+    if not isinstance(raw, list | tuple):
+        raise InvalidType(f"history must be a list of messages, not {type(raw).__name__}")
+    messages: list[Json] = []
+    for index, message in enumerate(cast("Iterable[object]", raw)):
+        if not isinstance(message, Mapping):
+            kind = type(message).__name__
+            raise InvalidType(
+                f"history[{index}] is a {kind}, not a mapping: give what its model_dump() gives"
+            )
+        try:
+            messages.append(_checked(cast("Mapping[str, Any]", message)))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"history[{index}]: {error}") from error
+    return messages
+
+
+def _copied(fields: Json) -> Json:
+    """`fields` as they come out of JSON text: nobody else's, and nothing that could not be sent."""
+    try:
+        copied: Json = json.loads(json.dumps(fields, default=_plain, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"no JSON: {error}") from error
+    if _depth(copied) > _DEPTH:
+        raise InvalidArgument(f"nested more than {_DEPTH} deep")
+    return copied
+
+
+def _plain(value: object) -> Json:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(f"it holds a {type(value).__name__}")
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        value = list(cast("Json", value).values())
+    return 1 + max(map(_depth, cast("list[object]", value)), default=0) if isinstance(value, list) else 0
+
+
+def _checked(message: Mapping[str, Any]) -> Json:
+    """`message` as `read_messages` takes it."""
+    role = message.get("role")
+    if not isinstance(role, str) or role not in _FIELDS:
+        said = repr(role[:40]) if isinstance(role, str) else _kind(role)
+        raise InvalidArgument(f"a message of role {said}: write {', '.join(_FIELDS)}")
+    fields = _FIELDS[role]
+    kept = _copied({k: v for k, v in _given(message).items() if fields is None or k in fields})
+    _check_kinds(kept, _KINDS)
+    if isinstance(content := kept.get("content"), list):
+        kept["content"] = list(map(_part, cast("list[object]", content)))
+    if name := _NOT_IN_NAMES.sub("_", kept.pop("name", ""))[:64]:
+        kept["name"] = name
+    if role == "assistant":
+        _check_said(kept)
+    return kept
+
+
+def _given(fields: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _check_kinds(fields: Json, kinds: Mapping[str, tuple[type, ...]]) -> None:
+    for name, allowed in kinds.items():
+        value = fields.get(name)
+        if value is not None and not isinstance(value, allowed):
+            wanted = " or ".join(_WORDS[kind] for kind in allowed)
+            raise InvalidArgument(f"{name} must be {wanted}, not {_kind(value)}")
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _part(part: object) -> Json:
+    """A part of a content, as it is read."""
+    if not isinstance(part, dict):
+        raise InvalidArgument(f"a part of the content must be an object, not {_kind(part)}")
+    given = _given(cast("Json", part))
+    match given:
+        case {"type": "text", "text": str()} | {"type": "refusal", "refusal": str()}:
+            pass
+        case {"type": "image_url", "image_url": {"url": str(url), **details}} if url:
+            split_data_url(url)
+            given["image_url"] = {"url": url, **_given(cast("Json", details))}
+        case {"type": "image_url", "image_url": str(url)} if url:  # LiteLLM takes it without the object, too
+            split_data_url(url)
+            given["image_url"] = {"url": url}
+        case {"type": "file", "file": {"file_data": str(data), **details}}:
+            split_data_url(data)
+            given["file"] = {"file_data": data, **_given(cast("Json", details))}
+        case {"type": "tool_use" | "tool_result" as kind}:
+            raise InvalidArgument(
+                f"{kind!r} is a block of Anthropic Messages: write tool_calls, and tool messages"
+            )
+        case {"type": "text" | "refusal" | "image_url" as kind}:
+            raise InvalidArgument(f"a part of type {kind!r} has no {kind}")
+        case {"type": str()}:
+            pass
+        case _:
+            raise InvalidArgument("a part of the content has no type")
+    return given
+
+
+def _check_said(message: Json) -> None:
+    """Raises `InvalidArgument` for what only the assistant says."""
+    for call in message.get("tool_calls", ()):
+        if not isinstance(call, dict):
+            raise InvalidArgument(f"a call in tool_calls must be an object, not {_kind(call)}")
+        known = cast("Json", call)
+        function = known.get("custom") or known.get("function")
+        if not isinstance(function, dict):
+            raise InvalidArgument("a call in tool_calls has no function")
+        _check_kinds(known, {"id": (str,), "caller": (dict,)})
+        _check_kinds(cast("Json", function), {"name": (str,)})
+    for block in message.get("thinking_blocks", ()):
+        if not isinstance(block, dict):
+            raise InvalidArgument(f"a block in thinking_blocks must be an object, not {_kind(block)}")
+        _check_kinds(cast("Json", block), {"thinking": (str,), "signature": (str,), "data": (str,)})
+    if "audio" in message and not (isinstance(name := message["audio"].get("id"), str) and name):
+        raise InvalidArgument("audio has no id")
