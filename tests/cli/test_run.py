@@ -123,6 +123,14 @@ def test_an_output_schema_is_enforced(workspace: Path, answer: str, code: int, w
             "max_turns",
         ),
         ([slow(say("x"), first_byte_s=20)], ["--timeout", "0.5"], 3, "timeout"),
+        (
+            [call("shout", text="a"), say("x")],
+            ["--tools", "my_tools:shout", "--max-tokens", "5"],
+            3,
+            "15 tokens, and 5 were allowed",
+        ),
+        ([say("x", stop_reason="length")], [], 3, "length"),
+        ([say("x", stop_reason="content_filter")], [], 5, "content_filter"),
     ],
 )
 def test_exit_codes(workspace: Path, script: Script, arguments: list[str], code: int, words: str) -> None:
@@ -198,9 +206,8 @@ def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(("typed", "shouted"), [("y", True), ("n", False)])
-def test_approvals_are_asked_at_the_terminal(workspace: Path, typed: str, shouted: bool) -> None:
-    script = [call("shout", text="hey"), say("ok")]
+def at_a_terminal(workspace: Path, script: Script, typed: str) -> tuple[int, str, list[Any]]:
+    """Exit code, standard error and the bodies of the requests of a run whose human types `typed`."""
     ours, theirs = pty.openpty()
     with upstream.running(script) as fake:
         arguments = ["run", "hi", "--model", "openai/gpt-5", "--api-base", fake.base_url]
@@ -216,17 +223,106 @@ def test_approvals_are_asked_at_the_terminal(workspace: Path, typed: str, shoute
         ) as process:
             timer = threading.Timer(LIMIT_S, process.kill)
             timer.start()
-            os.write(ours, f"{typed}\n".encode())
+            os.write(ours, typed.encode())
             _, errors = process.communicate()
             timer.cancel()
-        told: Any = fake.requests[1].body
+        assert fake.refusals == []
     os.close(ours)
     os.close(theirs)
+    return process.returncode, errors, [request.body for request in fake.requests]
 
-    assert process.returncode == 0
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("y\n", "HEY"),
+        ("n\n", "denied: the user said no"),
+        ("\n", "denied: the user said no"),
+        ("maybe\nY\n", "HEY"),
+        ('e\n{"text": "you"}\n', '[the user changed the arguments to {"text": "you"}]\nYOU'),
+        ("e\n\n", '[the user changed the arguments to {"text": "hey"}]\nHEY'),
+        ('e\nno JSON\ne\n{"words": 1}\nn\n', "denied: the user said no"),
+    ],
+)
+def test_approvals_are_asked_at_the_terminal(workspace: Path, typed: str, told: str) -> None:
+    script = [call("shout", text="hey"), say("ok")]
+    code, errors, bodies = at_a_terminal(workspace, script, typed)
+
+    assert code == 0
     assert 'run shout(text="hey")?' in errors
-    assert (workspace / "shouted.txt").exists() == shouted
-    assert told["messages"][-1]["content"] == ("HEY" if shouted else "denied: the user said no")
+    assert bodies[1]["messages"][-1]["content"] == told
+    assert (workspace / "shouted.txt").exists() == ("denied" not in told)
+    assert errors.count("not taken: ") == (2 if "no JSON" in typed else 0)
+
+
+def test_always_is_asked_once(workspace: Path) -> None:
+    script = [call("shout", text="a") + call("shout", text="b"), call("shout", text="c"), say("ok")]
+    code, errors, bodies = at_a_terminal(workspace, script, "a\n")
+
+    assert (code, errors.count("run shout(")) == (0, 1)
+    assert [message["content"] for message in bodies[2]["messages"] if message["role"] == "tool"] == [
+        *("A", "B", "C")
+    ]
+
+
+def test_a_session_file_keeps_the_conversation(workspace: Path) -> None:
+    kept = workspace / "kept.json"
+    script = [call("shout", text="hey"), say("first"), say("second")]
+    with upstream.running(script) as fake:
+        for prompt in ("one", "two"):
+            arguments = ["run", prompt, "--model", "openai/gpt-5", "--api-base", fake.base_url]
+            ran = treadle(workspace, *arguments, "--tools", "my_tools:shout", "--session", "kept.json")
+            assert ran.returncode == 0, ran.stderr
+        last: Any = fake.requests[-1].body
+        assert fake.refusals == []
+
+    assert [message["role"] for message in last["messages"]] == [
+        *("user", "assistant", "tool", "assistant", "user")
+    ]
+    assert len(json.loads(kept.read_text("utf-8"))["history"]) == 6
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_session_goes_on_after_a_failed_turn(workspace: Path) -> None:
+    with upstream.running([fail(400, "bad day"), say("fine")]) as fake:
+        arguments = ["--model", "openai/gpt-5", "--api-base", fake.base_url, "--session", "kept.json"]
+        failed = treadle(workspace, "run", "one", *arguments)
+        ran = treadle(workspace, "run", "two", *arguments)
+        last: Any = fake.requests[-1].body
+
+    assert (failed.returncode, ran.returncode) == (1, 0)
+    assert [message["content"] for message in last["messages"]] == ["one\n\ntwo"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("no JSON", "cannot be read"),
+        ("[]", "this is no session"),
+        ('{"version": 2, "history": []}', "this is no session"),
+        ('{"version": 1, "history": [{"role": "robot"}]}', "history[0]"),
+        (None, "its folder is not there"),
+    ],
+)
+def test_what_is_no_session_file_is_exit_code_2(workspace: Path, content: str | None, words: str) -> None:
+    path = workspace / ("gone/kept.json" if content is None else "kept.json")
+    if content is not None:
+        path.write_text(content, "utf-8")
+    ran = treadle(workspace, "run", "hi", "--model", "openai/gpt-5", "--session", str(path))
+
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    assert content is None or path.read_text("utf-8") == content
+
+
+def test_several_tools_at_once(workspace: Path) -> None:
+    nap = "import time\ndef nap(n: int) -> int:\n    'Sleep.'\n    time.sleep(0.5)\n    return n\n"
+    (workspace / "naps.py").write_text(nap, "utf-8")
+    script = [call("nap", n=1) + call("nap", n=2) + call("nap", n=3), say("ok")]
+    ran = run(workspace, script, "--tools", "naps:nap", "--parallel", "3")
+
+    assert ran.returncode == 0
+    assert ran.stderr.count("→ nap(") == 3
 
 
 def test_the_demo_says_that_its_model_is_scripted_and_finds_the_bug(tmp_path: Path) -> None:

@@ -102,6 +102,13 @@ class Book(typing_extensions.TypedDict):
     title: str
 
 
+class Strict(TypedDict):
+    n: int
+
+
+setattr(Strict, "__pydantic_config__", pydantic.ConfigDict(extra="forbid"))  # noqa: B010
+
+
 class Pair(NamedTuple):
     left: int
     right: str = "r"
@@ -265,7 +272,7 @@ def test_every_type_is_read_alone_in_a_fence_and_among_words(
     wrapped = json.dumps({"result": answer}, indent=1)
     for text in (bare,) if (kind, name, answer, value, is_strict) in OBJECTS else (wrapped, bare):
         read = [output.read(text), output.read(f" {text}\n"), output.read(f"So:\n```json\n{text}\n```\n!")]
-        if text[0] in "{[" and kind is not None:
+        if text[0] in "{[":
             read.append(output.read(f"I looked [twice] at {{it}}: {text} That is [all]."))
         assert read == [value] * len(read)
         assert {type(each) for each in read} == {type(value)}
@@ -454,6 +461,12 @@ def test_a_name_is_one_that_providers_take(kind: Any) -> None:
     assert set(schema.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
+def test_the_configuration_of_a_typed_dict_counts() -> None:
+    assert made(Strict).read('{"n": 1}') == {"n": 1}
+    with pytest.raises(OutputInvalid, match="more"):
+        made(Strict).read('{"n": 1, "more": 2}')
+
+
 def test_validators_run_once_an_answer_and_may_raise_anything() -> None:
     seen: list[int] = []
 
@@ -563,7 +576,7 @@ async def test_every_route_takes_the_schema_with_every_call(
     assert result.output == kind.model_validate_json(answer)
     for body in bodies:
         if route.path == "/v1/messages" and kind is Free:
-            assert "JSON Schema" in body["system"]  # that wire takes closed objects only
+            assert body["tools"][-1]["name"] == "final_answer"  # that wire takes closed objects only
         elif route.path == "/v1/messages":
             assert body["output_config"]["format"]["type"] == "json_schema"
         else:
@@ -571,13 +584,44 @@ async def test_every_route_takes_the_schema_with_every_call(
             assert body["response_format"]["json_schema"]["strict"] is (kind is Order)
 
 
+@pytest.mark.parametrize(
+    ("kind", "answer", "value"),
+    [
+        (list[int], '{"result": [1, 2]}', [1, 2]),
+        (tuple[int, Color], '{"result": [1, "red"]}', (1, Color.RED)),
+        (Pet, '{"result": {"kind": "cat", "lives": 9}}', Cat(kind="cat", lives=9)),
+        (Color, "red", Color.RED),
+        (Film, '{"title": "M"}', {"title": "M"}),
+    ],
+)
+async def test_every_route_takes_the_schema_of_every_kind(
+    kind: Any, answer: str, value: object, route: Route, folder: LocalSandbox
+) -> None:
+    async with route.serve([say(answer)]) as (fake, where):
+        result = await aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, output=kind, **where)
+        body: Any = fake.requests[0].body
+
+    assert result.output == value
+    sent = body.get("output_config") or body["response_format"]
+    assert '"type": "object"' in json.dumps(sent)
+
+
+async def test_of_str_nothing_is_sent_and_the_text_is_the_output(route: Route, folder: LocalSandbox) -> None:
+    async with route.serve([say('{"a": 1} and more')]) as (fake, where):
+        result = await aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, output=str, **where)
+        body: Any = fake.requests[0].body
+
+    assert result.output == result.text == '{"a": 1} and more'
+    assert not body.keys() & {"output_config", "response_format", "tools"}
+
+
 async def test_an_invalid_answer_raises_with_the_whole_turn(folder: LocalSandbox) -> None:
-    model = ScriptedModel([call("add", a=1, b=2), say('{"total": "x"}')])
+    model = ScriptedModel([call("add", a=1, b=2), say("no"), say('{"total": "x"}')])
     with pytest.raises(OutputInvalid, match="total") as caught:
         await aagent(Harness.TOOL_LOOP, "hi", sandbox=folder, tools=[add], model=model, output=Order)
 
     assert isinstance(caught.value.result, treadle.Result)
-    assert caught.value.result.usage.calls == 2
+    assert caught.value.result.usage.calls == 3
     assert caught.value.raw == '{"total": "x"}'
 
 
@@ -590,7 +634,7 @@ async def test_without_an_answer_nothing_is_validated(folder: LocalSandbox) -> N
     assert (result.stop_reason, result.output) == ("max_turns", None)
 
 
-async def test_a_model_without_schemas_is_told_in_words(folder: LocalSandbox) -> None:
+async def test_a_model_without_schemas_may_answer_in_text_all_the_same(folder: LocalSandbox) -> None:
     model = ScriptedModel([say(ORDER.model_dump_json())], abilities=Abilities(output_schema=False))
     result = await aagent(
         Harness.TOOL_LOOP, "hi", sandbox=folder, model=model, output=Order, instructions="Be kind."
@@ -598,8 +642,7 @@ async def test_a_model_without_schemas_is_told_in_words(folder: LocalSandbox) ->
 
     assert result.output == ORDER
     assert model.requests[0].output is None
-    assert "JSON Schema" in model.requests[0].messages[0].text
-    assert "Be kind." in model.requests[0].messages[0].text
+    assert model.requests[0].messages[0].text.startswith("Be kind.\n\nWhen you have the final answer")
 
 
 class Rated(BaseModel):

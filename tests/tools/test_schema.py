@@ -578,3 +578,14 @@ def test_layers_end_even_where_everything_wraps_something() -> None:
     found: Iterator[object] | Sequence[object] = list(layers(Endless()))
 
     assert len(found) == 100
+
+
+def test_a_tuple_says_its_items_as_openai_wants_it() -> None:
+    def place(at: tuple[int, str], pair: tuple[int, int], many: tuple[int, ...]) -> None:
+        """Place."""
+
+    properties: Any = describe(place).parameters["properties"]
+    assert properties["at"]["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    assert properties["pair"]["items"] == {"anyOf": [{"type": "integer"}, {"type": "integer"}]}
+    assert properties["many"]["items"] == {"type": "integer"}
+    assert describe(place).check({"at": [1, "a"], "pair": [1, 2], "many": [1]})["at"] == (1, "a")

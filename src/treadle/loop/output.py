@@ -31,6 +31,7 @@ from treadle.conversation.request import OutputSchema
 from treadle.errors import InvalidType, OutputInvalid
 from treadle.tools.function import explain
 from treadle.tools.results import shown
+from treadle.tools.schema import SchemaGenerator
 from treadle.wire.json_schema import strict, with_root
 
 RESULT = "result"
@@ -191,9 +192,9 @@ def _made(kind: object) -> Output:
 def _parts(kind: object) -> tuple[dict[str, Any], Callable[[str], object]]:
     """JSON Schema and validator of `kind`; raises what pydantic raises."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_json_schema(), kind.model_validate_json
+        return kind.model_json_schema(schema_generator=SchemaGenerator), kind.model_validate_json
     adapter: TypeAdapter[object] = TypeAdapter(_known(kind))
-    return adapter.json_schema(), adapter.validate_json
+    return adapter.json_schema(schema_generator=SchemaGenerator), adapter.validate_json
 
 
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:

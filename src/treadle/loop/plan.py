@@ -3,12 +3,12 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from treadle.conversation.blocks import Message
+from treadle.conversation.blocks import EMPTY, Message
 from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
 from treadle.loop.limits import Limits
-from treadle.loop.output import Output, in_words
+from treadle.loop.output import RESULT, Output, in_words
 from treadle.models.base import Model
 from treadle.tools.approval import Permissions, needs_approval
 from treadle.tools.toolset import Tool, Toolset
@@ -79,8 +79,10 @@ class Plan:
         return [name for name, tool in self.tools().items() if needs_approval(tool.policy, self.permissions)]
 
     def answers(self, text: str) -> bool:
-        """Whether `text` is a final answer of the shape that is asked for."""
+        """Whether `text` is the object that is asked for; as a bare value, it might be anything."""
         if self.output is None or self.output.schema is None:
+            return False
+        if self.output.schema.schema.get("properties", EMPTY).keys() == {RESULT}:  # type: ignore[union-attr]
             return False
         try:
             self.output.read(text)

@@ -1,5 +1,6 @@
 """Signature of a Python function -> what a model is told of it, and the check of what the model sends."""
 
+import copy
 import functools
 import inspect
 import re
@@ -16,7 +17,8 @@ import docstring_parser
 
 # Outright, though it costs a tenth of a second: `treadle` loads this module once a function becomes a tool.
 from pydantic import BaseModel, ConfigDict, Field, create_model
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
+from pydantic_core import core_schema
 
 from treadle.errors import InvalidTool, InvalidType
 from treadle.tools.results import json_value
@@ -252,7 +254,9 @@ def _annotated(hint: object) -> str | None:
     return None
 
 
-class _Schema(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
+    """JSON Schemas that are JSON, whatever the defaults are."""
+
     # A default without a JSON form is left out of the schema; the function gets it all the same.
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012  # as pydantic declares it
         "skipped-choice",
@@ -261,6 +265,15 @@ class _Schema(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         return json_value(super().encode_default(dft))  # a NaN would make the whole request no JSON
+
+
+class _ParametersGenerator(SchemaGenerator):
+    def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
+        said = super().tuple_schema(schema)
+        if "prefixItems" in said:  # OpenAI refuses an array that does not say its items
+            members = copy.deepcopy(said["prefixItems"])
+            said.setdefault("items", members[0] if len(members) == 1 else {"anyOf": members})
+        return said
 
 
 def _model(
@@ -280,7 +293,7 @@ def _model(
     }
     try:
         model = create_model(f"{name}_args", __config__=ConfigDict(extra="forbid"), **definitions)
-        return model, model.model_json_schema(schema_generator=_Schema)
+        return model, model.model_json_schema(schema_generator=_ParametersGenerator)
     except Exception as error:  # a type may bring code of its own for pydantic to call
         # Without pydantic's link, and without its advice to allow any type, which would give no schema.
         reason = " ".join(re.split(r"\n\nFor further|\. Set `arb", str(error))[0].split())
