@@ -291,7 +291,8 @@ def test_a_session_goes_on_after_a_failed_turn(workspace: Path) -> None:
         last: Any = fake.requests[-1].body
 
     assert (failed.returncode, ran.returncode) == (1, 0)
-    assert [message["content"] for message in last["messages"]] == ["one\n\ntwo"]
+    (message,) = last["messages"]
+    assert [part["text"] for part in message["content"]] == ["one", "two"]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.conversation.blocks import Message, Text, Thinking, ToolCall, ToolResult, Wire, system, user
-from treadle.conversation.history import INTERRUPTED, History, to_chat
+from treadle.conversation.history import INTERRUPTED, History
 from treadle.conversation.request import ModelRequest, ToolSpec
 from treadle.testing.strict_chat import check as check_chat
 from treadle.testing.strict_messages import check as check_messages
 from treadle.wire.anthropic_messages.requests import write_request as write_messages
+from treadle.wire.chat_completions.history import write_history
 from treadle.wire.chat_completions.requests import write_request as write_chat
 
 TOOLS = (ToolSpec("f"), ToolSpec("g"))
@@ -133,7 +134,7 @@ def test_people_read_a_history_as_plain_chat() -> None:
         Message("assistant", (Text("So."),)),
     )
 
-    assert to_chat(said) == [
+    assert write_history(said) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Go."},
         {

@@ -331,12 +331,12 @@ def test_results_of_two_wires_stand_in_messages_of_their_own() -> None:
 def test_a_long_conversation_takes_time_in_proportion() -> None:
     def seconds(rounds: int) -> float:
         broken = [message for _ in range(rounds) for message in (GO, calls("a", "a"), GO, DONE, results("a"))]
-        begun = time.perf_counter()
+        begun = time.process_time()
         mended(broken)
-        return time.perf_counter() - begun
+        return time.process_time() - begun
 
     seconds(100)
-    assert min(seconds(8000) for _ in range(3)) < 25 * min(seconds(1000) for _ in range(3))
+    assert min(seconds(2400) for _ in range(3)) < 25 * min(seconds(300) for _ in range(3))
 
 
 WIRES: list[Wire | None] = [None, "chat_completions", "anthropic_messages"]
@@ -387,7 +387,7 @@ def damaged(draw: st.DrawFn) -> list[Message]:
     return kept
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(st.one_of(broken_messages(), damaged()))
 def test_both_providers_take_what_was_mended_and_once_is_enough(broken: list[Message]) -> None:
     messages, told = mended(broken)
@@ -399,6 +399,7 @@ def test_both_providers_take_what_was_mended_and_once_is_enough(broken: list[Mes
     assert len(set(ids)) == len(ids)
 
 
+@settings(deadline=None)
 @given(damaged())
 def test_what_is_sound_of_a_damaged_conversation_is_kept(broken: list[Message]) -> None:
     messages, _ = mended(broken)
@@ -410,3 +411,22 @@ def test_what_is_sound_of_a_damaged_conversation_is_kept(broken: list[Message]) 
     )
     said = "".join(message.text for message in messages if message.role == "user")
     assert said.removeprefix(BEGINNING) == "".join(m.text for m in broken if m.role == "user")
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["", "a", "b"]), max_size=4), max_size=6))
+def test_each_call_keeps_its_own_result_however_ids_are_used_again(turns: list[list[str]]) -> None:
+    said = [GO]
+    for turn, ids in enumerate(turns):
+        names = [f"{turn}.{n}" for n in range(len(ids))]
+        asked = (ToolCall(each, "f", f'{{"n":{name}}}') for each, name in zip(ids, names, strict=True))
+        said += [Message("assistant", (Text("So."), *asked))]
+        said += [results(*zip(ids, names, strict=True))] if ids else [GO]
+
+    messages, told = mended(said)
+
+    made = {call.id: call.arguments for message in messages for call in message.calls}
+    answers = {result.call_id: f'{{"n":{result.text}}}' for message in messages for result in message.results}
+    assert made == answers
+    assert len(made) == sum(map(len, turns))
+    assert all("got the id" in each for each in told)

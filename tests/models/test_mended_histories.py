@@ -2,7 +2,7 @@
 
 import copy
 import json
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import KEY, Route
 from treadle.conversation.blocks import Text, user
-from treadle.conversation.history import INTERRUPTED, History, to_chat
+from treadle.conversation.history import INTERRUPTED, History
 from treadle.conversation.mending import mended
 from treadle.conversation.request import ModelRequest, ToolSpec
 from treadle.models import routing
@@ -21,7 +21,7 @@ from treadle.testing.strict_chat import check as check_chat
 from treadle.testing.strict_messages import check as check_messages
 from treadle.testing.upstream import SENT_FIELDS
 from treadle.wire.anthropic_messages.requests import write_request as write_messages
-from treadle.wire.chat_completions.history import read_history
+from treadle.wire.chat_completions.history import read_history, write_history
 from treadle.wire.chat_completions.requests import write_request as write_chat
 
 Json = dict[str, Any]
@@ -170,7 +170,7 @@ def check(raw: Raw) -> None:
 def test_what_a_session_shows_of_a_mended_history_goes_on_too(raw: Raw) -> None:
     messages, _ = mended(read_history(raw))
 
-    check(cast("Raw", to_chat(messages)))
+    check(write_history(messages))
 
 
 def test_a_lost_result_is_told_to_the_model() -> None:
@@ -201,7 +201,7 @@ ROWS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(ROWS, max_size=12))
 def test_any_rows_in_any_order_are_taken_by_both_providers(raw: Raw) -> None:
     before = copy.deepcopy(raw)

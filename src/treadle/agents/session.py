@@ -8,13 +8,14 @@ from treadle.agents.harness import State
 from treadle.agents.options import Checked
 from treadle.conversation.blocks import Message, system
 from treadle.conversation.events import Notice, Result
-from treadle.conversation.history import History, to_chat
+from treadle.conversation.history import History
 from treadle.conversation.mending import mended
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import InvalidArgument, InvalidType, OutputInvalid, SessionClosed, TreadleError
 from treadle.loop.run import Emit
 from treadle.loop.stream import AsyncEventStream
 from treadle.loop.turn import Turn
+from treadle.wire.chat_completions.history import write_history
 
 
 class AsyncSession:
@@ -130,7 +131,7 @@ class AsyncSession:
             SessionClosed: the session was closed.
         """
         self._check_open()
-        return to_chat(self._history.kept)
+        return write_history(self._history.kept)
 
     def interrupt(self) -> None:
         """End the turn that is running, if any; it still gives its result, with stop reason `cancelled`."""

@@ -1,12 +1,11 @@
 """A conversation that is valid at any moment: each call has one result before anything else is asked."""
 
-import copy
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from treadle.conversation.blocks import EMPTY, Block, Message, Text, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult
 
 INTERRUPTED = "interrupted; outcome unknown"
 
@@ -106,30 +105,3 @@ class History:
                 self._ids.add(block.id)
             blocks.append(block)
         return replace(message, blocks=tuple(blocks))
-
-
-def to_chat(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """`messages` in the plain Chat Completions form that people read: content, calls and results as text."""
-    chat: list[dict[str, object]] = []
-    for message in messages:
-        chat.extend(map(_tool, message.results))
-        if message.role == "assistant":
-            chat.append(_assistant(message))
-        elif any(not isinstance(block, ToolResult) for block in message.blocks):
-            texts = [block.text for block in message.blocks if isinstance(block, Text)]
-            chat.append({"role": message.role, "content": "\n\n".join(texts)})
-    return copy.deepcopy(chat)
-
-
-def _tool(result: ToolResult) -> dict[str, object]:
-    return {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-
-
-def _assistant(message: Message) -> dict[str, object]:
-    plain: dict[str, object] = {"role": "assistant", "content": message.text or None}
-    if message.calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    return plain

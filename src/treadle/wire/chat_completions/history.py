@@ -1,11 +1,12 @@
-"""A conversation that a caller recorded elsewhere, checked and read."""
+"""A conversation for people to keep: written plainly, and read again, also what others wrote."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from treadle.conversation.blocks import Message
+from treadle.conversation.blocks import Block, Document, Image, Message, Opaque, Text, ToolResult
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.wire.chat_completions.messages import read_messages
 from treadle.wire.json_text import split_data_url
@@ -49,11 +50,24 @@ def read_history(raw: object) -> tuple[Message, ...]:
         InvalidArgument: a message that is not one of Chat Completions; the error names its index.
     """
     try:
-        return read_messages(_messages(raw))
+        return tuple(map(_unbound, read_messages(_messages(raw))))
     except (InvalidType, InvalidArgument):
         raise
     except Exception as error:  # the caller's own classes run in here
         raise InvalidArgument(f"history cannot be read ({type(error).__name__})") from error
+
+
+def _unbound(message: Message) -> Message:
+    """`message` as the caller's own, if nothing in it belongs to this wire: any wire then says it its way."""
+    bound = message.extra or any(
+        isinstance(block, Opaque) or block.extra or _bound_result(block) for block in message.blocks
+    )
+    return message if bound or message.role == "assistant" else replace(message, wire=None)
+
+
+def _bound_result(block: Block) -> bool:
+    parts = block.content if isinstance(block, ToolResult) and not isinstance(block.content, str) else ()
+    return any(isinstance(part, Opaque) or part.extra for part in parts)
 
 
 def _messages(raw: object) -> list[Json]:
@@ -177,3 +191,56 @@ def _check_said(message: Json) -> None:
         _check_kinds(cast("Json", block), {"thinking": (str,), "signature": (str,), "data": (str,)})
     if "audio" in message and not (isinstance(name := message["audio"].get("id"), str) and name):
         raise InvalidArgument("audio has no id")
+
+
+def write_history(messages: Iterable[Message]) -> list[Json]:
+    """`messages` in the plain form that people read and `read_history` reads: content, calls and results.
+
+    What only the provider understands (thinking, its own tools, unknown fields) is left out.
+    """
+    written: list[Json] = []
+    for message in messages:
+        written += [
+            {"role": "tool", "tool_call_id": result.call_id, "content": _result(result)}
+            for result in message.results
+        ]
+        if message.role == "assistant":
+            written.append(_write_assistant(message))
+        elif said := [block for block in message.blocks if not isinstance(block, ToolResult)]:
+            written.append({"role": message.role, "content": _content(said)})
+    return written
+
+
+def _result(result: ToolResult) -> str | list[Json]:
+    media = any(isinstance(part, Image | Document) for part in result.content)
+    return result.text if isinstance(result.content, str) or not media else _content(result.content)
+
+
+def _content(blocks: Iterable[Block]) -> str | list[Json]:
+    parts = list(map(_written, blocks))
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(filter(None, cast("list[str]", parts)))
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts if part]
+
+
+def _written(block: Block) -> str | Json:
+    match block:
+        case Text(text):
+            return text
+        case Image(url):
+            return {"type": "image_url", "image_url": {"url": url}}
+        case Document(url, title):
+            named = {"filename": title} if title else {}
+            return {"type": "file", "file": {"file_data": url, **named}}
+        case _:
+            return ""
+
+
+def _write_assistant(message: Message) -> Json:
+    plain: Json = {"role": "assistant", "content": message.text or None}
+    if message.calls:
+        plain["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    return plain
