@@ -49,6 +49,11 @@ CHAPTERS = (
     Chapter(
         "treadle.tools.toolset", "For a toolset of your own.", ("Tool", "Toolset", "ToolPolicy", "ToolOutput")
     ),
+    Chapter(
+        "treadle.conversation.events",
+        "What an approval and a result say.",
+        ("Decision", "TurnStop"),
+    ),
     Chapter("treadle.models.base", "For a model of your own.", ("Abilities", "OnDelta")),
     Chapter(
         "treadle.conversation.request",

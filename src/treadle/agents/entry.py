@@ -72,7 +72,8 @@ def agent(
         InvalidType, InvalidArgument: an option that cannot work; raised before anything is sent.
         CapabilityUnsupported: the harness cannot do what was asked.
         OptionsMismatch: `options` belongs to another harness.
-        MissingExtra: the model's provider is reached through an extra that is not installed.
+        MissingExtra: the model's provider, or the price list that `max_cost` needs, is an extra that is not
+            installed.
         SandboxError: the workspace cannot be looked at; nothing was sent yet.
         OutputInvalid: the final answer does not validate; `result` has the whole turn.
         RunningLoop: an event loop runs in this thread; use `aagent`.
