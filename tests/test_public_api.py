@@ -14,10 +14,10 @@ from treadle import sandbox, testing
 
 NAMES = [
     "Approval", "AsyncEventStream", "AsyncSession", "AuthenticationError", "BadRequest", "BadResponse",
-    "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Done", "Event",
-    "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed", "InvalidArgument",
-    "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model", "ModelError",
-    "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
+    "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Decision", "Done",
+    "Event", "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed",
+    "InvalidArgument", "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model",
+    "ModelError", "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
     "ParameterUnsupported", "RateLimited", "Reasoning", "Result", "ResumeUnsupported", "RunningLoop",
     "SandboxError", "Session", "SessionClosed", "State", "StateIncompatible", "Text",
     "TooManyAbandoned", "ToolCall", "ToolLoopOptions", "ToolResult", "TreadleError", "Usage", "aagent",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from treadle.agents.sync import Session as Session
     from treadle.conversation.events import Approval as Approval
     from treadle.conversation.events import Compaction as Compaction
+    from treadle.conversation.events import Decision as Decision
     from treadle.conversation.events import Done as Done
     from treadle.conversation.events import Event as Event
     from treadle.conversation.events import FileChange as FileChange
@@ -76,8 +77,8 @@ _HOMES = {
     "treadle.agents.session": "AsyncSession",
     "treadle.agents.sync": "EventStream Session",
     "treadle.conversation.events": (
-        "Approval Compaction Done Event FileChange LimitReached Notice Reasoning Result Text ToolCall "
-        "ToolResult"
+        "Approval Compaction Decision Done Event FileChange LimitReached Notice Reasoning Result Text "
+        "ToolCall ToolResult"
     ),
     "treadle.conversation.usage": "Usage",
     "treadle.errors": (
@@ -103,6 +104,7 @@ __all__ = [
     "CapabilityUnsupported",
     "Compaction",
     "ContextWindowExceeded",
+    "Decision",
     "Done",
     "Event",
     "EventStream",

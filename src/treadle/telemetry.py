@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 
 LOGGER = logging.getLogger("treadle")
+LOGGER.addHandler(logging.NullHandler())  # without one, Python prints warnings where nobody set up logging
 
 
 def record(event: str, fields: Mapping[str, object], *, level: int = logging.DEBUG) -> None:

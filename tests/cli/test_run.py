@@ -127,7 +127,7 @@ def test_an_output_schema_is_enforced(workspace: Path, answer: str, code: int, w
             [call("shout", text="a"), say("x")],
             ["--tools", "my_tools:shout", "--max-tokens", "5"],
             3,
-            "15 tokens, and 5 were allowed",
+            "15 tokens; the limit is 5",
         ),
         ([say("x", stop_reason="length")], [], 3, "length"),
         ([say("x", stop_reason="content_filter")], [], 5, "content_filter"),

@@ -76,7 +76,7 @@ async def test_max_turns_says_so_too(folder: LocalSandbox) -> None:
 
     assert (result.stop_reason, len(results(result))) == ("max_turns", 1)
     assert result.limit == treadle.LimitReached(
-        "max_turns", 2, "the turn took 2 model calls, and 2 were allowed"
+        "max_turns", 2, "the turn took 2 model calls; the limit is 2"
     )
 
 
@@ -86,7 +86,7 @@ async def test_a_cost_that_nobody_knows_stops_the_turn_and_says_what_to_do(folde
 
     assert (result.stop_reason, result.usage.calls, result.cost_known) == ("budget", 1, False)
     assert result.limit
-    assert "install treadle[prices]" in result.limit.detail
+    assert "with treadle[prices]" in result.limit.detail
 
 
 async def test_a_tool_may_run_so_often_then_the_model_is_told_then_the_turn_stops(

@@ -12,6 +12,7 @@ import treadle
 from tests.conftest import Route
 from treadle import Approval, FileChange, Harness, Result, ToolCall, ToolResult, aagent, aagent_session
 from treadle.conversation.history import INTERRUPTED
+from treadle.loop.run import NEVER_BEGAN
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.testing import ScriptedModel, call, fail, say
 
@@ -100,7 +101,7 @@ async def test_max_turns_counts_model_calls_and_leaves_a_valid_history(
         assert (result.stop_reason, result.usage.calls) == ("max_turns", 2)
         assert results(result) == [("2", False)]
         assert sum(isinstance(event, ToolCall) for event in result.events) == 1
-        assert "took 2 model calls, and 2 were allowed" in str(session.history()[-1]["content"])
+        assert "took 2 model calls; the limit is 2" in str(session.history()[-1]["content"])
         assert (await session.arun("more")).text == "later"
 
 
@@ -326,7 +327,7 @@ async def test_a_slow_handler_is_cut_by_the_deadline(folder: LocalSandbox) -> No
     )
 
     assert result.stop_reason == "timeout"
-    assert results(result) == [(INTERRUPTED, True)]
+    assert results(result) == [(NEVER_BEGAN, True)]
 
 
 async def test_the_consumer_may_be_faster_than_the_handler(folder: LocalSandbox) -> None:

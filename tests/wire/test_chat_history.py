@@ -225,7 +225,7 @@ def _said(**fields: object) -> Json:
 
 
 LOOP: Json = {"role": "assistant"}
-LOOP["x"] = LOOP
+LOOP["reasoning_details"] = LOOP
 
 
 def _nested(depth: int) -> object:
@@ -279,13 +279,13 @@ BROKEN: list[tuple[Json, str]] = [
     (_said(refusal=True), "refusal must be a string, not bool"),
     (_said(audio="audio_1"), "audio must be an object, not str"),
     (_said(audio={"data": "x"}), "audio has no id"),
-    (_said(x=float("nan")), "no JSON: Out of range float values are not JSON compliant"),
-    (_said(x=b"x"), "no JSON: it holds a bytes"),
-    (_said(x=10**5000), "no JSON: Exceeds the limit"),
-    (_said(x={(1, 2): 3}), "no JSON: keys must be str, int, float, bool or None, not tuple"),
+    (_said(reasoning_details=float("nan")), "no JSON: Out of range float values are not JSON compliant"),
+    (_said(reasoning_details=b"x"), "no JSON: it holds a bytes"),
+    (_said(reasoning_details=10**5000), "no JSON: Exceeds the limit"),
+    (_said(reasoning_details={(1, 2): 3}), "no JSON: keys must be str, int, float, bool or None, not tuple"),
     (LOOP, "no JSON: Circular reference detected"),
-    (_said(x=_nested(120)), "nested more than 100 deep"),
-    (_said(x=_nested(100_000)), "no JSON: maximum recursion depth exceeded"),
+    (_said(reasoning_details=_nested(120)), "nested more than 100 deep"),
+    (_said(reasoning_details=_nested(100_000)), "no JSON: maximum recursion depth exceeded"),
 ]
 
 
@@ -344,7 +344,14 @@ class Shy:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: [Trap()], Liar, Shy, lambda: [_said(x=Trap())], lambda: [_said(x=[Shy()])]]
+    "make",
+    [
+        lambda: [Trap()],
+        Liar,
+        Shy,
+        lambda: [_said(reasoning_details=Trap())],
+        lambda: [_said(reasoning_details=[Shy()])],
+    ],
 )
 def test_a_value_that_fails_when_it_is_read_is_refused_too(make: Callable[[], object]) -> None:
     with pytest.raises(InvalidArgument, match="ZeroDivisionError"):

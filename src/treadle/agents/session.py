@@ -200,11 +200,8 @@ def check_prompt(prompt: object) -> None:
 def _beginning(checked: Checked) -> list[Message]:
     """What was said before, with the session's instructions in place of those that it began with."""
     messages = list(checked.history)
-    first = [messages.pop(0).text] if messages and messages[0].role == "system" else []
-    if checked.instructions is not None:
-        first = [checked.instructions]
-    final = checked.terms.plan.final_tool
-    if final and final.told not in first:
-        first.append(final.told)
-    said = "\n\n".join(filter(None, first))
-    return [system(said), *messages] if said else messages
+    if checked.instructions is None:
+        return messages
+    while messages and messages[0].role == "system":
+        del messages[0]
+    return [system(checked.instructions), *messages] if checked.instructions else messages

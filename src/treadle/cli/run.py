@@ -55,13 +55,17 @@ def run_prompt(prompt: str, **options: Any) -> int:
         return _wrong(error.message)
     except TreadleError as error:
         return _wrong(str(error))
+    code = 1
     try:
-        return _play(stream, quiet=quiet)
+        code = _play(stream, quiet=quiet)
     finally:
         stream.close()
-        if kept:
-            write_session(kept, session.history())
+        told = session.history()
         session.close()
+        if kept and (fault := write_session(kept, told)):
+            click.echo(f"Error: {printable(fault)}", err=True)
+            code = code or 1
+    return code
 
 
 def _wrong(message: str) -> int:

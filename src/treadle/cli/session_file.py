@@ -32,12 +32,8 @@ def read_session(path: Path) -> list[dict[str, Any]] | None:
     return kept["history"]
 
 
-def write_session(path: Path, history: Sequence[dict[str, object]]) -> None:
-    """Keep the conversation: whole or not at all, readable by its owner only.
-
-    Raises:
-        click.ClickException: it cannot be written.
-    """
+def write_session(path: Path, history: Sequence[dict[str, object]]) -> str | None:
+    """Keep the conversation: whole or not at all, readable by its owner only. Says why it cannot be kept."""
     text = json.dumps({"version": VERSION, "history": history}, indent=1)
     target = path.resolve()  # through a link: it stays one
     try:
@@ -50,4 +46,5 @@ def write_session(path: Path, history: Sequence[dict[str, object]]) -> None:
             Path(name).unlink()
             raise
     except OSError as error:
-        raise click.ClickException(f"--session {path}: cannot be written: {error}") from error
+        return f"--session {path}: cannot be written: {error}"
+    return None

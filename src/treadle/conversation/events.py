@@ -109,7 +109,7 @@ class Approval:
     input: Mapping[str, object]
     id: str = ""
     """The id of the call that waits."""
-    check: Callable[[Mapping[str, object]], None] = field(default=_anything, repr=False, compare=False)
+    _check: Callable[[Mapping[str, object]], None] = field(default=_anything, repr=False, compare=False)
     """Raises `InvalidArgument` for arguments that the tool does not take."""
     _decision: "concurrent.futures.Future[Decision]" = field(
         default_factory=_undecided, init=False, repr=False, compare=False
@@ -129,7 +129,7 @@ class Approval:
         if arguments is not None:
             if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidType(f"arguments must be a mapping, not {type(arguments).__name__}")
-            self.check(arguments)
+            self._check(arguments)
             arguments = dict(arguments)
         self._decide(Decision(True, "", arguments, remember))
 

@@ -19,6 +19,8 @@ class History:
 
     def __init__(self, messages: Iterable[Message] = (), *, new_id: Callable[[], str] = _new_id) -> None:
         self._messages = list(messages)
+        self.container: Mapping[str, object] | None = None
+        """The container in which the provider last ran code: `id` and `expires_at`."""
         self._new_id = new_id
         self._answers: dict[str, ToolResult] = {}
         self._open: tuple[ToolCall, ...] = ()

@@ -12,7 +12,7 @@ from treadle.tools.toolset import Tool
 DEFAULT_MAX_TURNS = 100
 DEFAULT_MAX_REPEATS = 10
 TOLD_AT = 3
-"""The model is told that it repeats itself from so many identical calls on, or one before the limit."""
+"""From so many identical calls on, the model is told that it repeats itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,20 @@ class Limits:
         if self.max_cost is not None:
             if cost is None:
                 detail = (
-                    "max_cost cannot be kept: the cost of a model call is not known. Call the model through "
-                    "a gateway that tells it, or install treadle[prices] for a model with a list price"
+                    "max_cost cannot be kept: the cost of a model call is not known. It is known where a "
+                    "gateway tells it, and with treadle[prices] at the address of a provider with list prices"
                 )
                 return LimitReached("max_cost", self.max_cost, detail)
             if cost >= self.max_cost:
-                detail = f"the turn cost {cost:.6f} US dollars, and {self.max_cost:g} were allowed"
+                detail = f"the turn cost {cost:.6f} US dollars; the limit is {self.max_cost:g}"
                 return LimitReached("max_cost", self.max_cost, detail)
         if self.max_total_tokens is not None and usage.total_tokens >= self.max_total_tokens:
-            detail = f"the turn took {usage.total_tokens} tokens, and {self.max_total_tokens} were allowed"
+            detail = (
+                f"the turn took {_many(usage.total_tokens, 'token')}; the limit is {self.max_total_tokens}"
+            )
             return LimitReached("max_total_tokens", self.max_total_tokens, detail)
         if usage.calls >= self.max_turns:
-            detail = f"the turn took {usage.calls} model calls, and {self.max_turns} were allowed"
+            detail = f"the turn took {_many(usage.calls, 'model call')}; the limit is {self.max_turns}"
             return LimitReached("max_turns", self.max_turns, detail)
         return None
 
@@ -61,24 +63,25 @@ class ToolCounts:
         """The model has read what was refused so far."""
         self._told |= self._refused
 
-    def claim(self, call: ToolCall, tool: Tool) -> bool:
-        """Whether `call` may run; if so, it counts from now on."""
+    def refusal(self, call: ToolCall, tool: Tool, *, runs: bool) -> str:
+        """Why `call` may not run, or nothing; it counts if it `runs` now, and not if it still waits."""
         limit = tool.policy.max_calls
         if limit is None:
-            return True
+            return ""
         ran = self._ran.setdefault(call.name, set())
         if call.id not in ran and len(ran) >= limit:
             self._refused.add(call.name)
-            return False
-        ran.add(call.id)
-        return True
+            return f"{call.name} may run {times(limit)} for one prompt, and did; go on without it"
+        if runs:
+            ran.add(call.id)
+        return ""
 
     def stops(self, call: ToolCall, tools: Mapping[str, Tool]) -> LimitReached | None:
         """The limit that ends the turn at `call`: the model calls a tool that it was told to leave alone."""
         if call.name not in self._told or call.name not in tools:
             return None
         limit = tools[call.name].policy.max_calls or 0
-        detail = f"{call.name} was called again after its {limit} calls, and the model had been told"
+        detail = f"{call.name} may run {times(limit)}, and was called again although the model had been told"
         return LimitReached("max_calls", limit, detail, call.name)
 
 
@@ -109,11 +112,11 @@ class Repeats:
             self._seen.add(key)
             self._counts.clear()
         self._counts[key] += 1
-        times = self._counts[key]
-        if times < min(TOLD_AT, limit - 1):
+        made = self._counts[key]
+        if made < min(TOLD_AT, limit):
             return None
-        detail = f"{call.name} was called {times} times with the same arguments and gave the same result"
-        stops = LimitReached("max_repeats", limit, detail, call.name) if times >= limit else None
+        detail = f"{call.name} was called {times(made)} with the same arguments and gave the same result"
+        stops = LimitReached("max_repeats", limit, detail, call.name) if made >= limit else None
         return Repeat(detail, stops)
 
 
@@ -124,6 +127,14 @@ class Repeat:
     detail: str
     limit: LimitReached | None
     """Whether that ends the turn."""
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _content(result: ToolResult) -> Hashable:

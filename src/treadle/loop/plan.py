@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import cast
 
-from treadle.conversation.blocks import EMPTY, Message
+from treadle.conversation.blocks import EMPTY, Message, system
 from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
@@ -97,9 +99,23 @@ class Plan:
             return f"{told}\n\n{in_words(self.output.schema)}"
         return told
 
-    def request(self, messages: tuple[Message, ...], *, only_answer: bool = False) -> ModelRequest:
-        """The next request; `only_answer`: no tool is to be called but the one that takes the answer."""
+    def request(
+        self,
+        messages: tuple[Message, ...],
+        *,
+        only_answer: bool = False,
+        container: Mapping[str, object] | None = None,
+    ) -> ModelRequest:
+        """The next request.
+
+        Args:
+            messages: the conversation.
+            only_answer: no tool is to be called but the one that takes the answer.
+            container: in which the provider ran code before.
+        """
         parameters = self.parameters.copy()
+        if container and not _expired(container):
+            parameters["extra"] = _in_container(parameters.get("extra", EMPTY), container)
         tools = (*(tool.spec for tool in self.tools().values()), *parameters.get("tools", ()))
         if self.final_tool:
             tools += (self.final_tool.spec,)
@@ -111,4 +127,27 @@ class Plan:
         if only_answer and tools and not self.final_tool:
             parameters["tool_choice"] = ToolChoice("none")
         parameters["tools"] = tools
-        return ModelRequest(self.model.name, messages, **parameters)
+        return ModelRequest(self.model.name, self._instructed(messages), **parameters)
+
+    def _instructed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """`messages`, and at the end of the system prompt what the model has to know of the final tool."""
+        if self.final_tool is None:
+            return messages
+        first = messages[0].text if messages[0].role == "system" else ""
+        rest = messages[1:] if messages[0].role == "system" else messages
+        return (system("\n\n".join(filter(None, [first, self.final_tool.told]))), *rest)
+
+
+def _expired(container: Mapping[str, object]) -> bool:
+    try:
+        return datetime.fromisoformat(str(container.get("expires_at"))) <= datetime.now(UTC)
+    except (ValueError, TypeError):  # no date, or one without a zone: the provider knows better
+        return False
+
+
+def _in_container(extra: Mapping[str, object], container: Mapping[str, object]) -> Mapping[str, object]:
+    """`extra` with the id of `container`, unless the caller names one."""
+    given = extra.get("container")
+    if isinstance(given, Mapping):
+        return {**extra, "container": {"id": container["id"], **cast("Mapping[str, object]", given)}}
+    return {"container": container["id"], **extra}

@@ -14,11 +14,11 @@ from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCa
 from treadle.conversation.deltas import BlockStarted, Delta, TextAdded
 from treadle.conversation.events import Decision, LimitReached
 from treadle.conversation.history import INTERRUPTED, History
-from treadle.conversation.request import Reply
-from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import OutputInvalid
 from treadle.loop.limits import Repeats, ToolCounts
 from treadle.loop.plan import Plan
+from treadle.loop.spending import Spending
 from treadle.loop.text_calls import with_calls
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Waiting
 from treadle.telemetry import record
@@ -34,6 +34,7 @@ _DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
 _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
 NOT_RUN = "not run: {why}"
+NEVER_BEGAN = "not run: the turn ended before it began"
 CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
 ONLY_THE_ANSWER = "not run: nothing but the final answer is asked for"
 
@@ -60,16 +61,15 @@ class Run:
     """Whether replies are asked for as streams, and told piece by piece."""
     remembered: set[str] = field(default_factory=set[str])
     """Tools that a human allowed for the rest of the session."""
-    usage: Usage = NO_USAGE
-    cost: float = 0.0
-    cost_known: bool = True
     texts: list[str] = field(default_factory=list[str])
     """Every piece of text that was told."""
+    spending: Spending = field(init=False)
     _announced: set[str] = field(default_factory=set[str], init=False)
     _given: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
     _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Of calls that ended and were not told yet, because one before them still runs."""
-    _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
+    _began: set[str] = field(default_factory=set[str], init=False)
+    """Ids of calls that somebody began to run."""
     _counts: ToolCounts = field(default_factory=ToolCounts, init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _text: str = field(default="", init=False)
@@ -80,6 +80,9 @@ class Run:
     """Final answers that were no good; from the first on, nothing but the final answer is asked for."""
     _finished: Finished | None = field(default=None, init=False)
 
+    def __post_init__(self) -> None:
+        self.spending = Spending(self.plan)
+
     async def advance(self, given: Iterable[Given] = ()) -> Finished | Waiting:
         """Go on until the answer is there, or until somebody has to speak; `given` is what they said.
 
@@ -88,38 +91,41 @@ class Run:
         """
         self._take(given)
         while True:
-            if stopped := await self._run_tools() or self._finished:
+            stopped = await self._run_tools()
+            if isinstance(stopped, Waiting):
                 return stopped
+            if finished := self._finished or stopped:  # an answer that is there outdoes a limit
+                return finished
             reply = await self._ask()
             if finished := await self._judge(reply):
                 return finished
 
     def interrupt(self) -> list[events.ToolResult]:
-        """Give each open call its result: nobody knows how it ended. The events tell of those announced."""
-        settled = self.history.settle(known=self._results)
-        return [_told(result) for result in settled if result.call_id in self._announced]
+        """Give each open call its result: nobody knows how it ended, or it never began.
 
-    async def settle_cost(self) -> None:
-        """Price what no provider priced. Apart from the calls: the first time, it loads a table of prices."""
-        unpriced, self._unpriced = self._unpriced, []
-        for usage in unpriced:
-            self._add_cost(await self._price(usage))
+        The events tell of the calls that were announced.
+        """
+        idle = (call.id for call in self.history.open_calls if call.id not in self._began)
+        known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | self._results  # noqa: A001
+        settled = self.history.settle(known=known)
+        return [_told(result) for result in settled if result.call_id in self._announced]
 
     async def _ask(self) -> Reply:
         plan = self.plan
         told = len(self.texts)
         self._counts.next_reply()
         self._repeats.next_reply()
-        request = plan.request(self.history.messages, only_answer=self._invalid > 0)
-        reply = await plan.model.complete(request, self._listener() if self.streaming else None)
-        await self._count(reply)
+        history = self.history
+        request = plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
+        reply = await self._complete(request)
+        history.container = reply.container or history.container
         message = reply.message
         if rewritten := self._with_text_calls(reply):
             message = rewritten
             del self.texts[told:]
-        kept = self.history.add_reply(message)
+        kept = history.add_reply(message)
         reply = Reply(kept, reply.stop_reason)
-        self._text = kept.text
+        self._text = said(kept)
         self._cut = _cut_off(reply)
         if not self.streaming:
             await self._tell_reply(kept)
@@ -128,26 +134,14 @@ class Run:
             await self.emit(events.Notice("text_tool_call", f"the model wrote its call of {names} as text"))
         return reply
 
-    async def _count(self, reply: Reply) -> None:
-        self.usage += Usage(**{**_fields(reply.usage), "calls": 1})
-        if reply.cost is None and self.plan.price:
-            if self.plan.limits.max_cost is None:
-                self._unpriced.append(reply.usage)
-            else:
-                self._add_cost(await self._price(reply.usage))
-        else:
-            self._add_cost(reply.cost)
-        record(
-            "model call",
-            {"model": self.plan.model.name, "id": reply.id, **_fields(reply.usage), "cost": reply.cost},
-        )
-
-    async def _price(self, usage: Usage) -> float | None:
-        return await anyio.to_thread.run_sync(self.plan.price, usage) if self.plan.price else None
-
-    def _add_cost(self, cost: float | None) -> None:
-        self.cost += cost or 0.0
-        self.cost_known = self.cost_known and cost is not None
+    async def _complete(self, request: ModelRequest) -> Reply:
+        try:
+            reply = await self.plan.model.complete(request, self._listener() if self.streaming else None)
+        except BaseException as error:
+            self.spending.failed(error)
+            raise
+        await self.spending.count(reply)
+        return reply
 
     def _with_text_calls(self, reply: Reply) -> Message | None:
         """The reply's message if its text is calls of tools; an answer that is asked for comes first."""
@@ -160,7 +154,7 @@ class Run:
     async def _tell_reply(self, message: Message) -> None:
         if thinking := message.thinking:
             await self.emit(events.Reasoning(thinking))
-        if text := message.text:
+        if text := said(message):
             self.texts.append(text)
             await self.emit(events.Text(text))
 
@@ -171,7 +165,7 @@ class Run:
             match delta:
                 case BlockStarted(index, block):
                     kinds[index] = block
-                case TextAdded(index, text) if isinstance(kinds.get(index), Text):
+                case TextAdded(index, text) if isinstance(kinds.get(index), Text | Refusal):
                     self.texts.append(text)
                     await self.emit(events.Text(text))
                 case TextAdded(index, text) if isinstance(kinds.get(index), Thinking):
@@ -188,7 +182,7 @@ class Run:
         declined = "refusal" if refused else reply.stop_reason
         if declined in _DECLINED:
             self.history.settle(NOT_RUN.format(why=f"the reply ended as {declined}"))
-            return Finished("refusal" if declined == "refusal" else "content_filter", message.text)
+            return Finished("refusal" if declined == "refusal" else "content_filter", self._text)
         final = self.plan.final_tool
         if final and any(call.name == final.name for call in message.calls):
             return None  # that call is the answer: it costs nothing any more, whatever the limits say
@@ -197,7 +191,7 @@ class Run:
             return await self._ask_again(OutputInvalid("there is no final answer, but a call", message.text))
         if not message.calls and reply.stop_reason != "pause":
             return await self._answered(message.text, cut=reply.stop_reason in _CUT)
-        limit = self._limit()
+        limit = self.spending.limit()
         return self._stop(limit) if limit else None
 
     async def _answered(self, text: str, *, cut: bool) -> Finished | None:
@@ -217,13 +211,10 @@ class Run:
 
     async def _may_retry(self, invalid: OutputInvalid) -> bool:
         self._invalid += 1
-        if self._invalid > self.plan.output_retries or self._limit():
+        if self._invalid > self.plan.output_retries or self.spending.limit():
             return False
         await self.emit(events.Notice("output_retry", str(invalid)))
         return True
-
-    def _limit(self) -> LimitReached | None:
-        return self.plan.limits.reached(self.usage, self.cost if self.cost_known else None)
 
     def _stop(self, limit: LimitReached) -> Finished:
         self.history.settle(NOT_RUN.format(why=limit.detail))
@@ -245,8 +236,9 @@ class Run:
                 return self._stop(limit)
             window = self._window(calls, tools)
             outcomes = [await self._admit(call, tools) for call in window]
-            if needs := tuple(_need(each) for each in outcomes if isinstance(each, Needs)):
-                return Waiting(needs)
+            if needs := [each for each in outcomes if isinstance(each, Needs)]:
+                self._began |= {each.call.id for each in needs if each.answer}
+                return Waiting(tuple(map(_need, needs)))
             if limit := await self._run_window(window, outcomes):
                 return self._stop(limit)
         return None
@@ -272,11 +264,10 @@ class Run:
         if call.id == self._cut or self._invalid:
             return ToolResult(call.id, CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER, is_error=True)
         outcome = admit(call, tools, self.plan.permissions, self._decision(call, given))
-        if isinstance(outcome, ToolResult) or self._counts.claim(call, tools[call.name]):
+        if isinstance(outcome, ToolResult):
             return outcome
-        limit = tools[call.name].policy.max_calls
-        why = f"{call.name} may run {limit} times for one prompt, and did; go on without it"
-        return ToolResult(call.id, NOT_RUN.format(why=why), is_error=True)
+        why = self._counts.refusal(call, tools[call.name], runs=isinstance(outcome, Ready))
+        return ToolResult(call.id, NOT_RUN.format(why=why), is_error=True) if why else outcome
 
     def _decision(self, call: ToolCall, given: ApprovalGiven | None) -> Decision | None:
         if given:
@@ -302,7 +293,7 @@ class Run:
     ) -> LimitReached | None:
         """Run calls at the same time; their results are told in the order of the calls."""
         if len(calls) == 1:
-            return await self._tell(calls[0], await _result(outcomes[0]))
+            return await self._tell(calls[0], await self._result(outcomes[0]))
         limiter = anyio.CapacityLimiter(self.plan.max_parallel)
         ended = {call.id: anyio.Event() for call in calls}
         limit: LimitReached | None = None
@@ -310,7 +301,7 @@ class Run:
         async def work(call: ToolCall, outcome: Outcome) -> None:
             try:
                 async with limiter:
-                    self._results[call.id] = await _result(outcome)
+                    self._results[call.id] = await self._result(outcome)
             except asyncio.CancelledError:
                 if anyio.current_effective_deadline() == -math.inf:  # it is the run that is cancelled
                     raise
@@ -326,6 +317,16 @@ class Run:
                 result = self._results.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
                 limit = await self._tell(call, result) or limit
         return limit
+
+    async def _result(self, outcome: Outcome) -> ToolResult:
+        if not isinstance(outcome, Ready):
+            assert isinstance(outcome, ToolResult)
+            return outcome
+        call = outcome.call
+        self._began.add(call.id)
+        result = await invoke(outcome)
+        record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
+        return result
 
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:
         """Keep a result, and tell it to whoever listens. Gives the limit that it reaches."""
@@ -343,14 +344,9 @@ class Run:
         return repeat.limit if repeat else None
 
 
-async def _result(outcome: Outcome) -> ToolResult:
-    if not isinstance(outcome, Ready):
-        assert isinstance(outcome, ToolResult)
-        return outcome
-    result = await invoke(outcome)
-    call = outcome.call
-    record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
-    return result
+def said(message: Message) -> str:
+    """The text of `message`, or the words in which the model declines."""
+    return message.text or "".join(block.text for block in message.blocks if isinstance(block, Refusal))
 
 
 def _parallel(call: ToolCall, tools: dict[str, Tool]) -> bool:
@@ -374,7 +370,3 @@ def _need(needs: Needs) -> ApprovalNeeded | AnswerNeeded:
 
 def _told(result: ToolResult) -> events.ToolResult:
     return events.ToolResult(result.call_id, result.text, result.is_error)
-
-
-def _fields(usage: Usage) -> dict[str, int]:
-    return dict(vars(usage))

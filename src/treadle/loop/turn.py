@@ -76,7 +76,7 @@ class Turn:
         for told in end.interrupted:
             await self._emit(told)
         end = await self._find_changes(before, end)
-        await run.settle_cost()
+        await run.spending.settle()
         result = self._result(run, end)
         invalid = end.finished.invalid if end.finished and end.stop == "done" else None
         if invalid:
@@ -187,12 +187,12 @@ class Turn:
             output=finished.output if finished and end.stop == finished.reason else None,
             files=end.files,
             events=self._events,
-            usage=run.usage,
-            cost=run.cost,
+            usage=run.spending.usage,
+            cost=run.spending.cost,
             stop_reason=end.stop,
             session_id=self.terms.session_id,
             error=end.error,
-            cost_known=run.cost_known,
+            cost_known=run.spending.cost_known,
             metadata=self.terms.metadata,
             limit=finished.limit if finished else None,
         )

@@ -28,7 +28,10 @@ class Provider:
     abilities: Abilities = Abilities()  # noqa: RUF009 - a frozen value
 
 
-_OPENAI = Dialect(max_tokens="max_completion_tokens")
+_OPENAI = Dialect(
+    max_tokens="max_completion_tokens",
+    drops=frozenset({"thinking_blocks", "provider_specific_fields", "reasoning_content", "caller"}),
+)
 _LITELLM = Dialect(extended=True)
 _NO_SCHEMA = Abilities(output_schema=False)
 _GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"

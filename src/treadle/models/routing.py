@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
@@ -133,7 +133,8 @@ class Route:
         return ChatCompletions(
             self.name,
             Endpoint(url, provider.prefix, headers, self.key or "", **self._transport()),
-            provider.dialect,
+            # at somebody else's address, the same prefix stands for servers that want back what they sent
+            provider.dialect if self.base is None else replace(provider.dialect, drops=frozenset()),
             provider.abilities,
             provider.stream_usage,
             self.kwargs.get("extra_body") or EMPTY,

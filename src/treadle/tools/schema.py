@@ -170,6 +170,11 @@ def _parameters(function: Callable[..., object], name: str) -> Sequence[Paramete
                 f"tool {name!r} takes {_STARS[each.kind]}{each.name}: name each parameter, so that a model "
                 "can be told of it (a decorator hides them unless it uses `functools.wraps`)"
             )
+        if not NAME.fullmatch(each.name):
+            raise InvalidTool(
+                f"tool {name!r} has a parameter {each.name!r}, which providers refuse: write 1 to 64 of "
+                "the characters a-z, A-Z, 0-9 and _"
+            )
     bound: set[str] = set()
     for layer in layers(function):
         if isinstance(layer, functools.partial):

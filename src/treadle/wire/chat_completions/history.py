@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from treadle.conversation.blocks import Block, Document, Image, Message, Opaque, Text, ToolResult
+from treadle.conversation.blocks import Block, Document, Image, Message, Opaque, Refusal, Text, ToolResult
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.wire.chat_completions.messages import read_messages
 from treadle.wire.json_text import split_data_url
@@ -17,13 +17,15 @@ _DEPTH = 100
 """How deep a message may be nested: what comes near Python's limit here is beyond it when it is sent."""
 
 _INSTRUCTIONS = frozenset({"role", "content", "name", "cache_control"})
-# What came from a provider goes back as it came, whatever it is. The other messages are the caller's own, and
-# keep what the wire knows: databases add ids and dates, and frameworks the names of tools, which are refused.
+# A message keeps what the wire and the providers know: databases add ids and dates, and frameworks the names
+# of tools, which are refused.
 _FIELDS = {
     "system": _INSTRUCTIONS,
     "developer": _INSTRUCTIONS,
     "user": _INSTRUCTIONS,
-    "assistant": None,
+    "assistant": _INSTRUCTIONS
+    | {"tool_calls", "refusal", "audio", "reasoning_content", "reasoning", "reasoning_details"}
+    | {"thinking_blocks", "provider_specific_fields"},
     "tool": frozenset({"role", "content", "tool_call_id", "cache_control"}),
 }
 _WORDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
@@ -117,7 +119,7 @@ def _checked(message: Mapping[str, Any]) -> Json:
         said = repr(role[:40]) if isinstance(role, str) else _kind(role)
         raise InvalidArgument(f"a message of role {said}: write {', '.join(_FIELDS)}")
     fields = _FIELDS[role]
-    kept = _copied({k: v for k, v in _given(message).items() if fields is None or k in fields})
+    kept = _copied({k: v for k, v in _given(message).items() if k in fields})
     _check_kinds(kept, _KINDS)
     if isinstance(content := kept.get("content"), list):
         kept["content"] = list(map(_part, cast("list[object]", content)))
@@ -238,6 +240,8 @@ def _written(block: Block) -> str | Json:
 
 def _write_assistant(message: Message) -> Json:
     plain: Json = {"role": "assistant", "content": message.text or None}
+    if refusal := "".join(block.text for block in message.blocks if isinstance(block, Refusal)):
+        plain["refusal"] = refusal
     if message.calls:
         plain["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -125,10 +125,9 @@ def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
     if refusals:
         written["refusal"] = "".join(refusals)
     if message.calls:
+        told = (own or dialect.extended) and "caller" not in dialect.drops
         written["tool_calls"] = [
-            write_call(
-                _taken_back(call, dialect), extra=call.extra if own else EMPTY, told=own or dialect.extended
-            )
+            write_call(_taken_back(call, dialect), extra=call.extra if own else EMPTY, told=told)
             for call in message.calls
         ]
     if message.wire == WIRE:

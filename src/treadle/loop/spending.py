@@ -1,0 +1,57 @@
+"""What a run spent: tokens and money."""
+
+from dataclasses import dataclass, field
+
+import anyio
+
+from treadle.conversation.events import LimitReached
+from treadle.conversation.request import Reply
+from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.errors import ModelError
+from treadle.loop.plan import Plan
+from treadle.telemetry import record
+
+
+@dataclass(slots=True)
+class Spending:
+    """Counts the model calls of one run."""
+
+    plan: Plan
+    usage: Usage = NO_USAGE
+    cost: float = 0.0
+    """US dollars, as far as they are known."""
+    cost_known: bool = True
+    _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
+
+    async def count(self, reply: Reply) -> None:
+        self.usage += Usage(**{**vars(reply.usage), "calls": 1})
+        if reply.cost is not None or self.plan.price is None:
+            self._add(reply.cost)
+        elif self.plan.limits.max_cost is None:
+            self._unpriced.append(reply.usage)
+        else:
+            self._add(await self._price(reply.usage))
+        told = {"model": self.plan.model.name, "id": reply.id, **vars(reply.usage), "cost": reply.cost}
+        record("model call", told)
+
+    def failed(self, error: BaseException) -> None:
+        """A model call brought no reply. What was cut off may be billed all the same."""
+        refused = isinstance(error, ModelError) and error.status is not None and error.status < 500
+        self.cost_known = self.cost_known and refused
+
+    def limit(self) -> LimitReached | None:
+        """The limit that forbids a further model call."""
+        return self.plan.limits.reached(self.usage, self.cost if self.cost_known else None)
+
+    async def settle(self) -> None:
+        """Price what no provider priced. Apart from the calls: the first time, it loads a table of prices."""
+        unpriced, self._unpriced = self._unpriced, []
+        for usage in unpriced:
+            self._add(await self._price(usage))
+
+    async def _price(self, usage: Usage) -> float | None:
+        return await anyio.to_thread.run_sync(self.plan.price, usage) if self.plan.price else None
+
+    def _add(self, cost: float | None) -> None:
+        self.cost += cost or 0.0
+        self.cost_known = self.cost_known and cost is not None
