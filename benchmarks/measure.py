@@ -1,34 +1,41 @@
-"""What every measured loop has in common; imports the standard library only, so that peers can use it."""
+"""What every measured process has in common; imports the standard library only, so that peers can use it."""
 
 import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypedDict
 
 WARM_UP = 3
-ROUNDS = 30
 
 
-def report(wall_ms: list[float], cpu_ms: list[float]) -> None:
-    """Print the figures of one child process as a line of JSON."""
+class Spread(TypedDict):
+    median: float
+    p95: float
 
-    def both(values: list[float]) -> dict[str, float]:
-        values = sorted(values)
-        return {"median": statistics.median(values), "p95": values[int(len(values) * 0.95)]}
 
-    print(json.dumps({"wall_ms": both(wall_ms), "cpu_ms": both(cpu_ms), "rounds": len(wall_ms)}))
+def spread(values: Sequence[float]) -> Spread:
+    """Median and 95th percentile; with fewer than 20 values the latter is the largest."""
+    return {"median": statistics.median(values), "p95": sorted(values)[int(len(values) * 0.95)]}
+
+
+def report(**figures: Sequence[float]) -> None:
+    """Print what this process measured as a line of JSON, for `benchmarks.processes.child`."""
+    print(json.dumps(figures))
 
 
 async def measure(turn: Callable[[], Awaitable[None]], calls: int) -> None:
-    """Run `turn`, which makes `calls` model calls, and report milliseconds per model call."""
+    """Run `turn`, which makes `calls` model calls, and report milliseconds per model call of each round.
+
+    The number of rounds is the second argument of the process.
+    """
     wall: list[float] = []
     cpu: list[float] = []
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else ROUNDS
-    for number in range(WARM_UP + rounds):
+    for number in range(WARM_UP + int(sys.argv[2])):
         began, began_cpu = time.perf_counter(), time.process_time()
         await turn()
         if number >= WARM_UP:
             wall.append((time.perf_counter() - began) * 1000 / calls)
             cpu.append((time.process_time() - began_cpu) * 1000 / calls)
-    report(wall, cpu)
+    report(wall_ms=wall, cpu_ms=cpu)

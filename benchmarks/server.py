@@ -1,29 +1,29 @@
 """A Chat Completions server that costs as little as a server can: every answer is canned.
 
-Each connection gets `CALLS` tool calls and then a final answer, over and over. Run as a process of its own:
-`python -m benchmarks.server PORT_FILE`.
+Each connection gets as many tool calls as the model's name says, `bench-N`, and then a final answer, over and
+over. Run as a process of its own: `python -m benchmarks.server PORT_FILE`.
 """
 
 import asyncio
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CALLS = 50
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def _calls(request: bytes) -> int:
     """How many calls this model makes before it answers: its name is `bench-N`."""
     at = request.find(b"bench-")
-    return int(request[at + 6 : at + 12].split(b'"')[0]) if at >= 0 else CALLS
+    return int(request[at + 6 : at + 12].split(b'"')[0])
 
 
 def _message(number: int, *, final: bool) -> dict[str, Any]:
     if final:
         return {"role": "assistant", "content": "done"}
-    function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
+    function = {"name": "add", "arguments": json.dumps({"a": number, "b": 2})}
     call = {"id": f"call_{number}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
@@ -66,39 +66,49 @@ def streamed(number: int, *, final: bool) -> bytes:
     )
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    number = 0
-    turn = 0
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line.split(b":")[1])
-                for line in head.split(b"\r\n")
-                if line.lower().startswith(b"content-length")
-            )
-            body = await reader.readexactly(length)
-            number += 1
-            turn += 1
-            final = turn > _calls(body)
-            stream = b'"stream":true' in body or b'"stream": true' in body
-            answer = (streamed if stream else whole)(number, final=final)
-            if final:
-                turn = 0
-            kind = b"text/event-stream" if stream else b"application/json"
-            writer.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: "
-                + kind
-                + b"\r\ncontent-length: %d\r\n\r\n" % len(answer)
-                + answer
-            )
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
+def content_length(head: bytes) -> int:
+    """Bytes of the body that follows on `head`."""
+    fields = (line.partition(b":") for line in head.split(b"\r\n"))
+    return next((int(value) for name, _, value in fields if name.lower() == b"content-length"), 0)
+
+
+def response(body: bytes, kind: str = "application/json") -> bytes:
+    """`body` with its head."""
+    return f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+@dataclass(slots=True)
+class Server:
+    largest: int = 0
+    """Bytes of the largest body since somebody asked for it."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = 0
+        turn = 0
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET /largest "):
+                    writer.write(response(str(self.largest).encode()))
+                    self.largest = 0
+                    continue
+                body = await reader.readexactly(content_length(head))
+                self.largest = max(self.largest, len(body))
+                number += 1
+                turn += 1
+                final = turn > _calls(body)
+                if final:
+                    turn = 0
+                stream = b'"stream":true' in body or b'"stream": true' in body
+                answer = (streamed if stream else whole)(number, final=final)
+                writer.write(response(answer, "text/event-stream" if stream else "application/json"))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
 
 
 async def main(port_file: Path) -> None:
-    server = await asyncio.start_server(_serve, "127.0.0.1", 0, limit=64 * 1024 * 1024)
+    server = await asyncio.start_server(Server().serve, "127.0.0.1", 0, limit=64 * 1024 * 1024)
     port = server.sockets[0].getsockname()[1]
     port_file.write_text(str(port), "utf-8")  # noqa: ASYNC240 - nobody is served yet
     async with server:

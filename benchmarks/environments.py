@@ -1,0 +1,77 @@
+"""The peers, each in a virtual environment of its own."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.processes import NO_VARIABLES, ROOT
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    """Also that of the folder in `.venv-peers`."""
+    package: str
+    requirement: str
+    script: str
+    """In `benchmarks/peers`, and in `benchmarks/peers/starts`."""
+    imports: tuple[str, ...]
+    """Statements whose time is measured, each in a process of its own."""
+    variables: Mapping[str, str] = field(default_factory=lambda: NO_VARIABLES)
+    """What keeps it from calling home."""
+
+    @property
+    def python(self) -> Path:
+        return ROOT / ".venv-peers" / self.name / "bin" / "python"
+
+    @cached_property
+    def label(self) -> str:
+        code = f"from importlib.metadata import version; print(version({self.package!r}))"
+        ran = subprocess.run([self.python, "-c", code], check=True, capture_output=True, text=True)
+        return f"{self.name} {ran.stdout.strip()}"
+
+
+PEERS = (
+    Peer(
+        "litellm",
+        "litellm",
+        "litellm==1.110.2",
+        "litellm_agent",
+        ("import litellm", "import litellm; litellm.agent"),
+        {"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    ),
+    Peer(
+        "pydantic-ai",
+        "pydantic-ai-slim",
+        "pydantic-ai-slim[openai]",
+        "pydantic_ai",
+        ("import pydantic_ai", "import pydantic_ai; pydantic_ai.Agent"),
+    ),
+    Peer(
+        "openai-agents",
+        "openai-agents",
+        "openai-agents",
+        "openai_agents",
+        ("import agents", "import agents; agents.Agent"),
+        {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+    ),
+)
+
+
+def installed() -> list[Peer]:
+    """The peers whose environment is there; the others are named."""
+    for peer in PEERS:
+        if not peer.python.exists():
+            print(f"  {peer.name}: skipped, .venv-peers/{peer.name} is not there")
+    return [peer for peer in PEERS if peer.python.exists()]
+
+
+def make() -> None:
+    """Make the environments of all peers."""
+    for peer in PEERS:
+        if not peer.python.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(peer.python.parent.parent)], check=True)
+        subprocess.run([peer.python, "-m", "pip", "install", "-q", peer.requirement], check=True)
