@@ -27,10 +27,10 @@ class Settings:
         """`USE_LITELLM_PROXY`: a model without a prefix goes to the gateway too."""
         return self.environment.get("USE_LITELLM_PROXY", "").strip().lower() in _TRUE
 
-    @property
-    def own_certificates(self) -> bool:
-        """Whether `SSL_CERT_FILE` or `SSL_CERT_DIR` names the certificates to trust."""
-        return self.first(("SSL_CERT_FILE", "SSL_CERT_DIR")) is not None
+
+def certificates() -> tuple[str, ...]:
+    """What `SSL_CERT_FILE` and `SSL_CERT_DIR` say, empty where they do not, of the certificates to trust."""
+    return tuple(os.environ.get(name, "") for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
 
 
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")

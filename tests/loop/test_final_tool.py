@@ -138,14 +138,21 @@ async def test_wrong_arguments_are_sent_back_and_no_tool_runs_again(good: str, f
     assert fake.refusals == []
 
 
-async def test_calls_beside_the_answer_run(folder: LocalSandbox) -> None:
+async def test_calls_before_the_answer_run_and_those_after_it_do_not(folder: LocalSandbox) -> None:
     ran: list[str] = []
 
     def save(name: str) -> None:
         """Save."""
         ran.append(name)
 
-    script = [call("final_answer", PARIS.model_dump_json()) + call("save", name="x")]
+    script = [
+        call("save", name="x")
+        + call("final_answer", PARIS.model_dump_json())
+        + call("save", name="y")
+        + call("final_answer", name="Rome", people=1),
+        say("later"),
+        say("later"),
+    ]
     model = ScriptedModel(script, abilities=Abilities(output_schema=False))
     result = await aagent(Harness.TOOL_LOOP, "go", sandbox=folder, model=model, tools=[save], output=City)
 

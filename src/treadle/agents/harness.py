@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Literal, cast
 
 from treadle.errors import InvalidArgument, InvalidType, StateIncompatible
-from treadle.loop.limits import DEFAULT_MAX_REPEATS
+from treadle.loop.defaults import DEFAULT_MAX_REPEATS
 
 
 class Harness(Enum):

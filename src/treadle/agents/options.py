@@ -11,19 +11,21 @@ from types import MappingProxyType
 from typing import Any, TypedDict, cast
 
 from treadle.agents.harness import Harness, ToolLoopOptions, agent_capabilities, check_harness
-from treadle.conversation.blocks import EMPTY, Message, user
+from treadle.conversation.blocks import EMPTY, Message, system, user
+from treadle.conversation.mending import mended
 from treadle.conversation.request import ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import (
     CapabilityUnsupported,
     InvalidArgument,
+    InvalidTool,
     InvalidType,
     MissingExtra,
     OptionsMismatch,
     ResumeUnsupported,
 )
 from treadle.loop.limits import DEFAULT_MAX_TURNS, Limits
-from treadle.loop.output import output_of
+from treadle.loop.output import Output
 from treadle.loop.plan import Plan, final_tool
 from treadle.loop.turn import OnApproval, Terms
 from treadle.models.base import Model
@@ -34,8 +36,10 @@ from treadle.tools.approval import PERMISSIONS, Permissions
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import Toolset
 from treadle.wire.chat_completions.history import read_history
-from treadle.wire.chat_completions.requests import read_parameters
+from treadle.wire.chat_completions.requests import Parameters, read_parameters
 from treadle.wire.json_schema import closed
+
+MAX_TIMEOUT_S = 1e9
 
 
 class Options(TypedDict, total=False):
@@ -67,11 +71,12 @@ class Checked:
 
     harness: Harness
     terms: Terms
-    instructions: str | None
     model: str
     """The name that a `State` keeps."""
-    history: tuple[Message, ...] = ()
-    """What was said before, elsewhere; perhaps broken."""
+    messages: tuple[Message, ...]
+    """The instructions, and what was said before, elsewhere."""
+    mended: tuple[str, ...]
+    """What was wrong with that."""
 
 
 class _Given:
@@ -146,8 +151,8 @@ def check(
         raise InvalidArgument(
             "the tool loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own"
         )
-    history = read_history(given.history) if given.history is not None else ()
-    plan = _plan(given, route)
+    messages, told = _conversation(given)
+    plan = _plan(given, route, messages)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
     metadata = MappingProxyType(dict(given.metadata or {}))
     terms = Terms(
@@ -158,7 +163,7 @@ def check(
         given.timeout,
         metadata,
     )
-    return Checked(known, terms, given.instructions, route.model if route else plan.model.name, history)
+    return Checked(known, terms, route.model if route else plan.model.name, messages, told)
 
 
 def _check_types(given: _Given, sandbox: object) -> None:
@@ -196,8 +201,8 @@ def _check_values(given: _Given) -> None:
     if given.max_turns is not None and given.max_turns < 1:
         raise InvalidArgument(f"max_turns must be 1 or more, not {given.max_turns}")
     _check_number("timeout", given.timeout, int | float)
-    if given.timeout is not None and not given.timeout > 0:
-        raise InvalidArgument(f"timeout must be more than 0 seconds, not {given.timeout}")
+    if given.timeout is not None and not 0 < given.timeout <= MAX_TIMEOUT_S:
+        raise InvalidArgument(f"timeout must be more than 0 seconds and at most {MAX_TIMEOUT_S:g}")
     _check_number("max_cost", given.max_cost, int | float)
     if given.max_cost is not None and not 0 < given.max_cost < math.inf:
         raise InvalidArgument(f"max_cost must be more than 0 US dollars, not {given.max_cost}")
@@ -235,14 +240,25 @@ def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed
         raise ResumeUnsupported("the tool loop keeps no session outside this process: start a new one")
 
 
-def _plan(given: _Given, route: Route | None) -> Plan:
+def _conversation(given: _Given) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """What a session begins with, as any provider takes it, and what had to be mended for that."""
+    messages = list(read_history(given.history)) if given.history is not None else []
+    if given.instructions is not None:
+        while messages and messages[0].role == "system":
+            del messages[0]
+        messages[:0] = [system(given.instructions)] if given.instructions else []
+    return mended(messages)
+
+
+def _plan(given: _Given, route: Route | None, messages: tuple[Message, ...]) -> Plan:
     if given.kwargs.get("stream"):
         raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
     functions = [each for each in given.tools if not isinstance(each, Toolset)]
     toolsets: list[Toolset] = [each for each in given.tools if isinstance(each, Toolset)]
     if functions:
         toolsets.insert(0, FunctionTools(functions))
-    output = output_of(given.output)
+    _check_names(toolsets, read_parameters(route.parameters if route else given.kwargs))
+    output = _output(given.output)
     parameters = read_parameters(route.parameters if route else given.kwargs)
     model: Model = route.connect() if route else given.model
     plan = Plan(
@@ -265,8 +281,24 @@ def _plan(given: _Given, route: Route | None) -> Plan:
     plan = _with_final_tool(plan)
     # what the model's wire cannot say is told now, not after the first request was paid for
     if check_request := getattr(model, "check", None):
-        check_request(plan.request((user("?"),)))
+        check_request(plan.request((*messages, user("?"))))
     return plan
+
+
+def _output(kind: object) -> Output | None:
+    if kind is None or isinstance(kind, Output):
+        return kind
+    from treadle.loop.typed_output import output_of  # with pydantic, which takes long to import
+
+    return output_of(kind)
+
+
+def _check_names(toolsets: Sequence[Toolset], parameters: Parameters) -> None:
+    """Raises `InvalidTool` for a name that two tools have: only one of them could ever be called."""
+    names = [tool.spec.name for toolset in toolsets for tool in toolset.tools()]
+    names += [each.name for each in parameters.get("tools", ()) if isinstance(each, ToolSpec)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidTool(f"two tools are named {twice[0]!r}: name one of them with `tool(name=...)`")
 
 
 def _price(given: _Given, route: Route | None) -> Callable[[Usage], float | None] | None:
@@ -274,7 +306,7 @@ def _price(given: _Given, route: Route | None) -> Callable[[Usage], float | None
     provider = route.provider if route else None
     if route is None or provider is None or provider.prefix not in PRICED:
         return None
-    if route.base and provider.prefix != "azure":
+    if route.elsewhere and provider.prefix != "azure":
         return None  # somebody else's server, with prices of its own
     if prices_installed():
         return partial(price, provider.prefix, route.name)

@@ -1,18 +1,17 @@
 """A session: prompts that share a history."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from treadle.agents.harness import State
 from treadle.agents.options import Checked
-from treadle.conversation.blocks import Message, system
 from treadle.conversation.events import Notice, Result
 from treadle.conversation.history import History
-from treadle.conversation.mending import mended
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import InvalidArgument, InvalidType, OutputInvalid, SessionClosed, TreadleError
 from treadle.loop.run import Emit
+from treadle.loop.spending import Spending
 from treadle.loop.stream import AsyncEventStream
 from treadle.loop.turn import Turn
 from treadle.wire.chat_completions.history import write_history
@@ -24,9 +23,9 @@ class AsyncSession:
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
         self._terms = checked.terms
-        messages, told = mended(_beginning(checked))
-        self._history = History(messages)
-        self._notices = [Notice("history_mended", each) for each in told]
+        self._history = History(checked.messages)
+        self._notices: Sequence[Notice] = _notices(checked.mended)
+        self._left: list[Spending] = []
         self._remembered: set[str] = set()
         self._turn: Turn | None = None
         self._state: State | None = None
@@ -64,12 +63,12 @@ class AsyncSession:
     @property
     def usage(self) -> Usage:
         """Of all turns together."""
-        return sum((result.usage for result in self.results), NO_USAGE)
+        return sum((each.usage for each in (*self.results, *self._left)), NO_USAGE)
 
     @property
     def cost(self) -> float:
         """US dollars of all turns together, as far as they are known."""
-        return sum(result.cost for result in self.results)
+        return sum(each.cost for each in (*self.results, *self._left))
 
     async def arun(self, prompt: str) -> Result:
         """One turn.
@@ -116,13 +115,18 @@ class AsyncSession:
         return self._turn
 
     async def _play(self, turn: Turn) -> tuple[Result, OutputInvalid | None]:
-        turn.notices, self._notices = self._notices, []
+        turn.notices = self._notices
+        told = False
         try:
             result, invalid = await turn.run()
             self.results.append(result)
+            told = True
             return result, invalid
         finally:
             self._turn = None
+            self._notices = turn.notices
+            if turn.spending and not told:  # left early: there is no result, but it was paid for
+                self._left.append(turn.spending)
 
     def history(self) -> list[dict[str, object]]:
         """The conversation in plain Chat Completions form: a copy, oldest first.
@@ -197,11 +201,10 @@ def check_prompt(prompt: object) -> None:
         raise InvalidArgument("the prompt is empty")
 
 
-def _beginning(checked: Checked) -> list[Message]:
-    """What was said before, with the session's instructions in place of those that it began with."""
-    messages = list(checked.history)
-    if checked.instructions is None:
-        return messages
-    while messages and messages[0].role == "system":
-        del messages[0]
-    return [system(checked.instructions), *messages] if checked.instructions else messages
+MAX_NOTICES = 20
+
+
+def _notices(told: Sequence[str]) -> list[Notice]:
+    more = len(told) - MAX_NOTICES
+    said = [*told[:MAX_NOTICES], *([f"... and {more} more"] if more > 0 else [])]
+    return [Notice("history_mended", each) for each in said]

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -130,7 +131,7 @@ class Approval:
             if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidType(f"arguments must be a mapping, not {type(arguments).__name__}")
             self._check(arguments)
-            arguments = dict(arguments)
+            arguments = copy.deepcopy(dict(arguments))  # the caller may go on changing its own
         self._decide(Decision(True, "", arguments, remember))
 
     def deny(self, reason: str = "") -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from treadle.conversation.blocks import Document, Image, Text, ToolCall, ToolResult
 from treadle.conversation.events import LimitReached
 from treadle.conversation.usage import Usage
+from treadle.loop.defaults import DEFAULT_MAX_REPEATS, DEFAULT_MAX_TURNS
 from treadle.tools.toolset import Tool
 
-DEFAULT_MAX_TURNS = 100
-DEFAULT_MAX_REPEATS = 10
 TOLD_AT = 3
 """From so many identical calls on, the model is told that it repeats itself."""
 
@@ -27,7 +26,7 @@ class Limits:
     max_repeats: int | None = DEFAULT_MAX_REPEATS
     """Calls of one tool with the same arguments and the same result, with nothing new in between."""
 
-    def reached(self, usage: Usage, cost: float | None) -> LimitReached | None:
+    def reached(self, usage: Usage, cost: float | None, *, tokens_known: bool = True) -> LimitReached | None:
         """The limit that forbids a further model call after `usage`; `cost` is None where it is not known."""
         if self.max_cost is not None:
             if cost is None:
@@ -39,6 +38,9 @@ class Limits:
             if cost >= self.max_cost:
                 detail = f"the turn cost {cost:.6f} US dollars; the limit is {self.max_cost:g}"
                 return LimitReached("max_cost", self.max_cost, detail)
+        if self.max_total_tokens is not None and not tokens_known:
+            detail = "max_total_tokens cannot be kept: the provider does not say how many tokens a call took"
+            return LimitReached("max_total_tokens", self.max_total_tokens, detail)
         if self.max_total_tokens is not None and usage.total_tokens >= self.max_total_tokens:
             detail = (
                 f"the turn took {_many(usage.total_tokens, 'token')}; the limit is {self.max_total_tokens}"

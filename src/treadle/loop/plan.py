@@ -1,22 +1,24 @@
 """What a run needs and never changes: the model, the tools, the limits, and what the answer must be."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
 
-from treadle.conversation.blocks import EMPTY, Message, system
+from treadle.conversation.blocks import EMPTY, Block, Message, Text
 from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
 from treadle.loop.limits import Limits
-from treadle.loop.output import RESULT, Output, in_words
+from treadle.loop.output import Output, in_words
 from treadle.models.base import Model
 from treadle.tools.approval import Permissions, needs_approval
 from treadle.tools.toolset import Tool, Toolset
 from treadle.wire.chat_completions.requests import Parameters
 
 FINAL_TOOL = "final_answer"
+_ARGUMENTS = frozenset({"arguments", "parameters"})
+"""The keys by which a call that is written as text is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,15 @@ class Plan:
         return [name for name, tool in self.tools().items() if needs_approval(tool.policy, self.permissions)]
 
     def answers(self, text: str) -> bool:
-        """Whether `text` is the object that is asked for; as a bare value, it might be anything."""
+        """Whether `text` is the object that is asked for, rather than a call.
+
+        It is a call where `output` has no such fields: a validator may ignore keys that it does not know, and
+        as a bare value a text might be anything.
+        """
         if self.output is None or self.output.schema is None:
             return False
-        if self.output.schema.schema.get("properties", EMPTY).keys() == {RESULT}:  # type: ignore[union-attr]
+        properties = cast("Mapping[str, object]", self.output.schema.schema.get("properties", EMPTY))
+        if _ARGUMENTS.isdisjoint(properties):
             return False
         try:
             self.output.read(text)
@@ -114,7 +121,7 @@ class Plan:
             container: in which the provider ran code before.
         """
         parameters = self.parameters.copy()
-        if container and not _expired(container):
+        if container and _usable(container):
             parameters["extra"] = _in_container(parameters.get("extra", EMPTY), container)
         tools = (*(tool.spec for tool in self.tools().values()), *parameters.get("tools", ()))
         if self.final_tool:
@@ -133,16 +140,25 @@ class Plan:
         """`messages`, and at the end of the system prompt what the model has to know of the final tool."""
         if self.final_tool is None:
             return messages
-        first = messages[0].text if messages[0].role == "system" else ""
-        rest = messages[1:] if messages[0].role == "system" else messages
-        return (system("\n\n".join(filter(None, [first, self.final_tool.told]))), *rest)
+        told = Text(self.final_tool.told)
+        if messages[0].role != "system":
+            return (Message("system", (told,)), *messages)
+        match messages[0].blocks:
+            case (Text(text, extra),) if not extra:  # not every server takes a list from the system
+                blocks: tuple[Block, ...] = (Text(f"{text}\n\n{told.text}"),)
+            case blocks:
+                blocks = (*blocks, told)
+        return (replace(messages[0], blocks=blocks), *messages[1:])
 
 
-def _expired(container: Mapping[str, object]) -> bool:
-    try:
-        return datetime.fromisoformat(str(container.get("expires_at"))) <= datetime.now(UTC)
-    except (ValueError, TypeError):  # no date, or one without a zone: the provider knows better
+def _usable(container: Mapping[str, object]) -> bool:
+    """Whether `container`, as a provider told it, has an id and is not over."""
+    if not isinstance(container, Mapping) or not isinstance(container.get("id"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
         return False
+    try:
+        return datetime.fromisoformat(str(container.get("expires_at"))) > datetime.now(UTC)
+    except (ValueError, TypeError):  # no date, or one without a zone: the provider knows better
+        return True
 
 
 def _in_container(extra: Mapping[str, object], container: Mapping[str, object]) -> Mapping[str, object]:

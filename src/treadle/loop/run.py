@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
@@ -68,6 +69,8 @@ class Run:
     _given: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
     _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Of calls that ended and were not told yet, because one before them still runs."""
+    _found: dict[str, Outcome] = field(default_factory=dict[str, "Outcome"], init=False)
+    """What was found about calls of the last reply, so that an approval does not look at all of them anew."""
     _began: set[str] = field(default_factory=set[str], init=False)
     """Ids of calls that somebody began to run."""
     _counts: ToolCounts = field(default_factory=ToolCounts, init=False)
@@ -113,6 +116,7 @@ class Run:
     async def _ask(self) -> Reply:
         plan = self.plan
         told = len(self.texts)
+        self._found.clear()
         self._counts.next_reply()
         self._repeats.next_reply()
         history = self.history
@@ -205,7 +209,7 @@ class Run:
 
     async def _ask_again(self, invalid: OutputInvalid) -> Finished | None:
         if not await self._may_retry(invalid):
-            return Finished("done", invalid.raw, invalid=invalid)
+            return Finished("done", invalid.raw, invalid=invalid, limit=self.spending.limit())
         self.history.ask(user(self.plan.repair(invalid)))
         return None
 
@@ -252,8 +256,18 @@ class Run:
         return window
 
     async def _admit(self, call: ToolCall, tools: dict[str, Tool]) -> Outcome:
+        found = self._found.get(call.id)
+        decided = call.id in self._given or call.name in self.remembered
+        if found and not (isinstance(found, Needs) and decided):
+            return found
+        if self._finished and not self._finished.invalid:
+            return ToolResult(call.id, ONLY_THE_ANSWER, is_error=True)
         if self.plan.final_tool and call.name == self.plan.final_tool.name:
             return await self._take_answer(call)
+        self._found[call.id] = outcome = await self._look_at(call, tools)
+        return outcome
+
+    async def _look_at(self, call: ToolCall, tools: dict[str, Tool]) -> Outcome:
         if call.id not in self._announced:
             self._announced.add(call.id)
             told = events.ToolCall(call.id, call.name, call.name, shown(call.arguments), builtin=False)
@@ -277,11 +291,16 @@ class Run:
     async def _take_answer(self, call: ToolCall) -> ToolResult:
         """The final answer, given by a call of the tool that is there for it."""
         assert self.plan.output
+        if call.id == self._cut:
+            self._finished = Finished("length", call.arguments)
+            return ToolResult(call.id, CUT_OFF, is_error=True)
         try:
             output = self.plan.output.read(call.arguments)
         except OutputInvalid as invalid:
             if not await self._may_retry(invalid):
-                self._finished = Finished("done", call.arguments, invalid=invalid)
+                self._finished = Finished(
+                    "done", call.arguments, invalid=invalid, limit=self.spending.limit()
+                )
             return ToolResult(call.id, str(invalid), is_error=True)
         self._finished = Finished("done", call.arguments, output)
         self.texts.append(call.arguments)
@@ -324,7 +343,13 @@ class Run:
             return outcome
         call = outcome.call
         self._began.add(call.id)
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
         result = await invoke(outcome)
+        if task and task.cancelling() > before:  # the tool ended just then, or swallowed it
+            self._results[call.id] = result
+            await anyio.lowlevel.checkpoint()  # raises what the cancelled scope knows as its own
+            raise asyncio.CancelledError
         record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
         return result
 

@@ -21,10 +21,12 @@ class Spending:
     cost: float = 0.0
     """US dollars, as far as they are known."""
     cost_known: bool = True
+    _tokens_known: bool = field(default=True, init=False)
     _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
 
     async def count(self, reply: Reply) -> None:
         self.usage += Usage(**{**vars(reply.usage), "calls": 1})
+        self._tokens_known = self._tokens_known and reply.usage.total_tokens > 0
         if reply.cost is not None or self.plan.price is None:
             self._add(reply.cost)
         elif self.plan.limits.max_cost is None:
@@ -41,7 +43,8 @@ class Spending:
 
     def limit(self) -> LimitReached | None:
         """The limit that forbids a further model call."""
-        return self.plan.limits.reached(self.usage, self.cost if self.cost_known else None)
+        cost = self.cost if self.cost_known else None
+        return self.plan.limits.reached(self.usage, cost, tokens_known=self._tokens_known)
 
     async def settle(self) -> None:
         """Price what no provider priced. Apart from the calls: the first time, it loads a table of prices."""

@@ -13,6 +13,7 @@ from treadle.errors import OutputInvalid
 
 BUFFERED_EVENTS = 16
 """How far a run may be ahead of its listener: beyond it, the run waits."""
+CANCEL_AGAIN_S = 0.2
 CLOSE_S = 5.0
 """Seconds that `aclose` gives a turn to end."""
 
@@ -85,9 +86,10 @@ class AsyncEventStream:
         """Cancel the turn if it still runs, and wait until it has let go of its connection and its tools."""
         self._closed = True
         if self._task and not self._task.done():
-            self._task.cancel()
             with anyio.move_on_after(CLOSE_S, shield=True):
-                await asyncio.wait([self._task])
+                while not self._task.done():
+                    self._task.cancel()  # again and again: strangers' code may swallow it
+                    await asyncio.wait([self._task], timeout=CANCEL_AGAIN_S)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,9 +11,9 @@ from treadle.conversation.blocks import Block, Message, Text, ToolCall
 MAX_CHARS = 100_000
 """A longer text is no call."""
 
-# The whole text, in a Markdown fence or in the tags of Hermes and Qwen templates.
-_FENCE = re.compile(r"```[a-z_]*\s*\n(.*?)\n?\s*```", re.DOTALL)
-_TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_LANGUAGE = re.compile(r"[a-zA-Z0-9_-]{0,20}")
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+"""The tags of Hermes and Qwen templates; the last one may be left open."""
 _ARGUMENTS = ("arguments", "parameters")
 
 
@@ -49,11 +49,16 @@ def _calls(text: str, tools: Container[str]) -> list[ToolCall]:
 
 
 def _parts(text: str) -> list[str]:
-    if fence := _FENCE.fullmatch(text):
-        text = fence[1].strip()
-    if text.startswith("<tool_call>") and not _TAG.sub("", text).strip():
-        return _TAG.findall(text)
-    return [text]
+    """What stands in a Markdown fence around the whole text, or in each tag; else the text."""
+    if text.startswith("```") and text.endswith("```"):
+        language, newline, rest = text[3:-3].partition("\n")
+        if newline and _LANGUAGE.fullmatch(language.strip()):
+            text = rest.strip()
+    if not text.startswith(_OPEN):
+        return [text]
+    parts = text.split(_OPEN)[1:]
+    closed = [part.strip().removesuffix(_CLOSE) for part in parts]
+    return [text] if any(_CLOSE in part for part in closed) else closed
 
 
 def _call(item: object, tools: Container[str]) -> ToolCall | None:

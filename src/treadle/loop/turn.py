@@ -1,7 +1,9 @@
 """One turn: a prompt, its deadline, the humans it asks, the files it changed, and its result."""
 
+import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +17,7 @@ from treadle.conversation.history import History
 from treadle.errors import CapabilityUnsupported, InvalidArgument, OutputInvalid, TreadleError
 from treadle.loop.plan import Plan
 from treadle.loop.run import Emit, Finished, Run
+from treadle.loop.spending import Spending
 from treadle.loop.waiting import AnswerGiven, ApprovalGiven, ApprovalNeeded, Given, Need, Waiting
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.snapshot import Snapshot, changes
@@ -51,6 +54,8 @@ class Turn:
     """Tools that a human allowed for the rest of the session; the turn adds to them."""
     notices: Sequence[events.Notice] = ()
     """Told at the beginning."""
+    spending: Spending | None = field(default=None, init=False)
+    """Of the turn, as soon as it runs."""
     _events: list[events.Event] = field(default_factory=list[events.Event], init=False)
     _scope: anyio.CancelScope | None = field(default=None, init=False)
     """Of the running turn."""
@@ -71,6 +76,7 @@ class Turn:
         before = await self._look()
         streaming = self.listener is not None
         run = Run(self.terms.plan, self.history, self._emit, streaming, self.remembered)
+        self.spending = run.spending
         self.history.ask(user(self.prompt))
         end = await self._drive(run)
         for told in end.interrupted:
@@ -119,8 +125,9 @@ class Turn:
         return _End(stop, finished, error, interrupted)
 
     async def _to_the_end(self, run: Run) -> Finished:
-        for notice in self.notices:
-            await self._emit(notice)
+        while self.notices:
+            await self._emit(self.notices[0])
+            self.notices = self.notices[1:]
         outcome = await run.advance()
         while isinstance(outcome, Waiting):
             # one at a time: what is remembered of it may answer the others
@@ -218,6 +225,11 @@ async def _decide(handler: OnApproval, approval: events.Approval) -> None:
             if inspect.isawaitable(said):
                 said = await said
         allowed = bool(said)
+    except asyncio.CancelledError:
+        if anyio.current_effective_deadline() == -math.inf:  # it is the turn that is cancelled
+            raise
+        approval.deny("on_approval was cancelled")
+        return
     except Exception as error:  # strangers' code: what it raises denies the call, and is told
         LOGGER.warning("on_approval raised %s", type(error).__name__)
         approval.deny(f"on_approval raised: {shown(error)}")

@@ -10,6 +10,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
 from treadle.models.replies import finished, forward, reading
+from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
 from treadle.wire.anthropic_messages.streaming import Reader
@@ -29,6 +30,8 @@ class AnthropicMessages:
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
         check_json(write_head(request))
+        for message in request.messages:
+            check_json(list(write_message(message)))
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:

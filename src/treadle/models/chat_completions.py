@@ -1,7 +1,7 @@
 """A model behind Chat Completions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.conversation.blocks import EMPTY
@@ -10,7 +10,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
 from treadle.models.replies import finished, forward, reading
-from treadle.wire.chat_completions.messages import Dialect
+from treadle.wire.chat_completions.messages import Dialect, write_message
 from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
 from treadle.wire.chat_completions.streaming import Reader
@@ -33,12 +33,14 @@ class ChatCompletions:
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
         check_json(write_head(request, self.dialect))
+        for message in request.messages:
+            check_json(list(write_message(message, self.dialect)))
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
             answer = await call(self.endpoint, encode_request(request, self.dialect, self.body))
             with reading(self.endpoint):
-                return finished(read_response(answer.body), answer.headers)
+                return self._finished(read_response(answer.body), answer.headers)
         streamed = {**self.body, "stream": True}
         if self.stream_usage:
             streamed["stream_options"] = {"include_usage": True}
@@ -53,4 +55,9 @@ class ChatCompletions:
         with reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)
-        return finished(fold.reply(), answer.headers)
+        return self._finished(fold.reply(), answer.headers)
+
+    def _finished(self, reply: Reply, headers: Mapping[str, str]) -> Reply:
+        """The container of a provider that knows none is a field of its own, and goes back to nobody."""
+        reply = finished(reply, headers)
+        return reply if self.dialect.extended or reply.container is None else replace(reply, container=None)

@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import contextlib
+import functools
 import gc
 import os
 import ssl
@@ -16,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 
 from treadle.errors import InvalidArgument
-from treadle.settings import Settings, proxy_for
+from treadle.settings import certificates, proxy_for
 
 CONNECT_TIMEOUT_S = 30.0
 KEEPALIVE_S = 30.0
@@ -50,7 +51,7 @@ async def session() -> aiohttp.ClientSession:
     if known := _open.get(loop):
         return known.session
     _forget_closed_loops()
-    made, connector = _make(Settings.read())
+    made, connector = _make()
     guard = _guard(loop, made)
     # asyncio.run, and whoever else ends a loop through `shutdown_asyncgens`, closes the async generators that
     # were started in it before it closes the loop: so the session is closed in time, inside its own loop
@@ -82,6 +83,8 @@ class Way(NamedTuple):
     """For the proxy, in each request that it passes on."""
     proxy_headers: Mapping[str, str] | None = None
     """For the proxy, when it opens a tunnel."""
+    tls: ssl.SSLContext | bool = True
+    """The certificates to trust; True: those that aiohttp read when it was imported."""
 
 
 _DIRECT = Way()
@@ -93,8 +96,18 @@ def way_to(url: str) -> Way:
     Not aiohttp's `trust_env`: that reads ~/.netrc at each request, and sends what stands there to providers.
     """
     named = proxy_for(url)
-    if named is None:
-        return _DIRECT
+    way = _through(named, url) if named is not None else _DIRECT
+    is_secure = url.startswith("https:") or (way.proxy or "").startswith("https:")
+    return way._replace(tls=_tls(certificates())) if is_secure else way
+
+
+@functools.lru_cache(maxsize=8)
+def _tls(named: tuple[str, ...]) -> ssl.SSLContext | bool:
+    """Read once for each choice of certificates: that takes long, and connections are pooled by it."""
+    return ssl.create_default_context() if any(named) else True
+
+
+def _through(named: str, url: str) -> Way:
     try:
         parts = urlsplit(named)
     except ValueError:
@@ -112,10 +125,8 @@ def way_to(url: str) -> Way:
     return Way(address, proxy_headers=headers) if url.startswith("https:") else Way(address, headers)
 
 
-def _make(settings: Settings) -> tuple[aiohttp.ClientSession, _Connector]:
-    # aiohttp makes its TLS context when it is imported; certificates that were named later need their own
-    tls = ssl.create_default_context() if settings.own_certificates else True
-    connector = _Connector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=300, ssl=tls)
+def _make() -> tuple[aiohttp.ClientSession, _Connector]:
+    connector = _Connector(limit=0, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=300)
     connector.owner = os.getpid()
     made = aiohttp.ClientSession(
         connector=connector,

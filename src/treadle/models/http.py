@@ -150,6 +150,7 @@ class _Exchange:
                 allow_redirects=False,
                 proxy=way.proxy,
                 proxy_headers=way.proxy_headers,
+                ssl=way.tls,
             )
         async with response:
             if response.status != 200:

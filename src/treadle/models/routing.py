@@ -60,6 +60,12 @@ class Route:
         return given or (self.settings.first(self.provider.base) if self.provider else None)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether the address is not the provider's own: another server, with its own prices and habits."""
+        own = self.provider.base_url if self.provider else None
+        return self.base is not None and (own is None or versioned(self.base) != versioned(own))
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The part of `completion_kwargs` that goes into requests."""
         return {name: value for name, value in self.kwargs.items() if name not in _TRANSPORT}
@@ -134,7 +140,7 @@ class Route:
             self.name,
             Endpoint(url, provider.prefix, headers, self.key or "", **self._transport()),
             # at somebody else's address, the same prefix stands for servers that want back what they sent
-            provider.dialect if self.base is None else replace(provider.dialect, drops=frozenset()),
+            replace(provider.dialect, drops=frozenset()) if self.elsewhere else provider.dialect,
             provider.abilities,
             provider.stream_usage,
             self.kwargs.get("extra_body") or EMPTY,

@@ -1,14 +1,13 @@
 """Python functions as tools: the `tool` decorator, and the toolset made of functions."""
 
+import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isasyncgen, isasyncgenfunction, isawaitable, iscoroutinefunction
 from types import UnionType
-from typing import Any, TypeVar, cast, final, overload
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast, final, overload
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, InvalidType
@@ -16,6 +15,9 @@ from treadle.tools.results import MAX_ITERATED, MORE, fit, shown, to_output
 from treadle.tools.schema import describe, layers
 from treadle.tools.threads import Threads, shared_threads
 from treadle.tools.toolset import Tool, ToolOutput, ToolPolicy
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 F = TypeVar("F", bound="Callable[..., object] | classmethod[Any, ..., object]")
 
@@ -216,7 +218,7 @@ def explain(error: BaseException) -> str:
     sent, without the links to pydantic's pages.
     """
     name = type(error).__name__
-    if isinstance(error, ValidationError):
+    if is_validation_error(error):
         found = error.errors(include_url=False, include_context=False)
         lines = [_line(each["loc"], each["msg"], each["type"], each["input"]) for each in found[:MAX_ERRORS]]
         if len(found) > MAX_ERRORS:
@@ -225,6 +227,15 @@ def explain(error: BaseException) -> str:
         return fit("\n".join((f"{name}: {count} in {error.title}", *lines)))
     message = shown(error)
     return fit(f"{name}: {message}" if message else name)
+
+
+def is_validation_error(error: BaseException) -> "TypeGuard[ValidationError]":
+    """Whether `error` is pydantic's. It is not loaded to find out: without it, no error can be."""
+    if "pydantic_core" not in sys.modules:
+        return False
+    from pydantic_core import ValidationError
+
+    return isinstance(error, ValidationError)
 
 
 def _line(place: tuple[int | str, ...], reason: str, kind: str, sent: object) -> str:

@@ -12,10 +12,11 @@ from treadle.conversation.blocks import Text, ToolCall, ToolResult
 from treadle.conversation.events import Decision
 from treadle.tools.approval import Permissions, denied, needs_approval
 from treadle.tools.function import explain
-from treadle.tools.results import json_value
+from treadle.tools.results import fit, json_value
 from treadle.tools.toolset import Tool
 
 MAX_ARGUMENTS_CHARS = 10_000_000
+MAX_NOTE_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def admit(
         if decision and decision.allowed and decision.arguments is not None:
             checked = tool.check(decision.arguments)
             edited = json.dumps(json_value(decision.arguments), ensure_ascii=False)
-            note = f"[the user changed the arguments to {edited}]"
+            note = fit(f"[the user changed the arguments to {edited}]", MAX_NOTE_CHARS)
     except Exception as error:  # the tool's own validators run in here
         return ToolResult(call.id, explain(error), is_error=True)
     if needs_approval(tool.policy, permissions):

@@ -1,6 +1,5 @@
 """Signature of a Python function -> what a model is told of it, and the check of what the model sends."""
 
-import copy
 import functools
 import inspect
 import re
@@ -10,18 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import docstring_parser
-
-# Outright, though it costs a tenth of a second: `treadle` loads this module once a function becomes a tool.
-from pydantic import BaseModel, ConfigDict, Field, create_model
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
-from pydantic_core import core_schema
-
 from treadle.errors import InvalidTool, InvalidType
-from treadle.tools.results import json_value
+from treadle.tools.plain_schema import plain_schema
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """A tool name that every provider takes."""
@@ -41,9 +36,10 @@ class Description:
     """JSON Schema 2020-12 of an object without further keys. Shared: to be left as it is."""
     positional: tuple[str, ...]
     """The parameters that the function takes by position only, in order."""
-    names: Mapping[str, str]
-    """Field of `model` -> parameter of the function."""
-    model: type[BaseModel]
+    names: Sequence[str]
+    """The parameters; field `p0` of the model is the first."""
+    model: "Callable[[], type[BaseModel]]"
+    """Checks the arguments. A function: pydantic is not loaded before the first call, if it can wait."""
 
     def check(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The value of each parameter as annotated: defaults filled in, `"4"` an int, a dict an object.
@@ -51,8 +47,8 @@ class Description:
         Raises:
             pydantic.ValidationError: a value is missing, of the wrong type, or of no parameter.
         """
-        checked = self.model.model_validate(dict(arguments))
-        return {name: getattr(checked, field) for field, name in self.names.items()}
+        checked = self.model().model_validate(dict(arguments))
+        return {name: getattr(checked, f"p{at}") for at, name in enumerate(self.names)}
 
 
 _known: WeakKeyDictionary[object, dict[tuple[object, ...], Description]] = WeakKeyDictionary()
@@ -120,8 +116,7 @@ def _describe(function: Callable[..., object], name: str | None, description: st
     told = _told(doc)
     if description is None:
         description = _without_parameters(doc) if told else doc
-    fields = {f"p{at}": each for at, each in enumerate(parameters)}
-    model, schema = _model(name, {field: (each, hints[each.name]) for field, each in fields.items()})
+    model, schema = _checked_by(name, {each.name: (hints[each.name], each.default) for each in parameters})
     properties: dict[str, dict[str, object]] = schema["properties"]
     for parameter, shape in properties.items():
         text = _annotated(hints.get(parameter)) or told.get(parameter)
@@ -132,7 +127,7 @@ def _describe(function: Callable[..., object], name: str | None, description: st
         description=description,
         parameters=schema,
         positional=tuple(each.name for each in parameters if each.kind is Parameter.POSITIONAL_ONLY),
-        names={field: each.name for field, each in fields.items()},
+        names=tuple(each.name for each in parameters),
         model=model,
     )
 
@@ -223,8 +218,19 @@ def _docstring(function: object) -> str:
     return own or inspect.getdoc(function) or ""
 
 
+_MAY_TELL = re.compile(
+    r"^[\s:@]*(?:other[ ])?(?:arg|argument|attribute|key|keyword|param|parameter|receive)s?\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Stands wherever docstring_parser finds a parameter."""
+
+
 def _told(doc: str) -> dict[str, str]:
     """What the docstring says of each parameter, in Google, NumPy, reST or Epydoc style."""
+    if not _MAY_TELL.search(doc):
+        return {}
+    import docstring_parser  # takes several milliseconds
+
     try:
         parsed = docstring_parser.parse(doc)
     except (docstring_parser.ParseError, IndexError):  # IndexError: for a lone ": :"
@@ -259,50 +265,23 @@ def _annotated(hint: object) -> str | None:
     return None
 
 
-class SchemaGenerator(GenerateJsonSchema):
-    """JSON Schemas that are JSON, whatever the defaults are."""
+def _checked_by(
+    name: str, fields: Mapping[str, tuple[object, object]]
+) -> "tuple[Callable[[], type[BaseModel]], dict[str, Any]]":
+    """What gives the model that checks the arguments, and the JSON Schema of it.
 
-    # A default without a JSON form is left out of the schema; the function gets it all the same.
-    ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012  # as pydantic declares it
-        "skipped-choice",
-        "non-serializable-default",
-    }
-
-    def encode_default(self, dft: Any) -> Any:
-        return json_value(super().encode_default(dft))  # a NaN would make the whole request no JSON
-
-
-class _ParametersGenerator(SchemaGenerator):
-    def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
-        said = super().tuple_schema(schema)
-        if "prefixItems" in said:  # OpenAI refuses an array that does not say its items
-            members = copy.deepcopy(said["prefixItems"])
-            said.setdefault("items", members[0] if len(members) == 1 else {"anyOf": members})
-        return said
-
-
-def _model(
-    name: str, fields: Mapping[str, tuple[Parameter, object]]
-) -> tuple[type[BaseModel], dict[str, Any]]:
-    """The model that checks the arguments, and its JSON Schema.
-
-    The fields have names of our own and the parameters are aliases: a parameter may be called `_x` or
-    `model_config`, which no field may.
+    Pydantic is asked at once only where something may be wrong with the signature.
     """
-    definitions: dict[str, Any] = {
-        field: (
-            Annotated[hint, Field(alias=each.name)],
-            ... if each.default is Parameter.empty else each.default,
-        )
-        for field, (each, hint) in fields.items()
-    }
-    try:
-        model = create_model(f"{name}_args", __config__=ConfigDict(extra="forbid"), **definitions)
-        return model, model.model_json_schema(schema_generator=_ParametersGenerator)
-    except Exception as error:  # a type may bring code of its own for pydantic to call
-        # Without pydantic's link, and without its advice to allow any type, which would give no schema.
-        reason = " ".join(re.split(r"\n\nFor further|\. Set `arb", str(error))[0].split())
-        raise InvalidTool(
-            f"tool {name!r} has a parameter that cannot be told to a model ({reason}): annotate it with a "
-            "type that has a JSON form, such as str, list[int], an enum, a dataclass or a pydantic model"
-        ) from error
+    title = f"{name}_args"
+    if schema := plain_schema(title, fields):
+        return functools.cache(functools.partial(_model_of, title, fields)), schema
+    from treadle.tools.pydantic_schema import model_and_schema
+
+    model, schema = model_and_schema(name, title, fields)
+    return lambda: model, schema
+
+
+def _model_of(title: str, fields: Mapping[str, tuple[object, object]]) -> "type[BaseModel]":
+    from treadle.tools.pydantic_schema import model_of
+
+    return model_of(title, fields)

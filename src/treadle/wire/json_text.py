@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -16,9 +17,26 @@ NAMELESS = "unnamed"
 """What a call goes back under when the model gave it no name: every wire requires one."""
 
 
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_ESCAPES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u(d[89a-f][0-9a-f]{2})|\\.")
+
+
 def dumps(value: object) -> str:
-    """Compact JSON. Escaped to ASCII: a lone surrogate in a text must not break the encoding of a request."""
-    return json.dumps(value, separators=(",", ":"))
+    """Compact JSON in ASCII. A lone surrogate, which is no character, becomes U+FFFD: providers refuse it."""
+    text = json.dumps(value, separators=(",", ":"))
+    return _ESCAPES.sub(_character, text) if "\\ud" in text else text
+
+
+def _character(escape: re.Match[str]) -> str:
+    return "\\ufffd" if escape[3] else escape[0]
+
+
+def sendable_name(name: str) -> str:
+    """The name of a call as every wire takes it back: models make up names that no tool can have."""
+    if _TOOL_NAME.fullmatch(name):
+        return name
+    return _NOT_IN_NAMES.sub("_", name)[:64] or NAMELESS
 
 
 def check_json(value: object) -> None:

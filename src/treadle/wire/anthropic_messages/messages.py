@@ -22,7 +22,7 @@ from treadle.conversation.blocks import (
     ToolResult,
 )
 from treadle.errors import ParameterUnsupported
-from treadle.wire.json_text import NAMELESS, arguments_object, data_url, dumps, split_data_url
+from treadle.wire.json_text import arguments_object, data_url, dumps, sendable_name, split_data_url
 
 WIRE = "anthropic_messages"
 
@@ -95,7 +95,7 @@ def _fields(
         case Document(url, title):
             return {"type": "document", "source": _source(url)} | _given(title=title)
         case ToolCall(id, name, arguments, caller):
-            call = {"type": "tool_use", "id": _call_id(id), "name": name or NAMELESS}
+            call = {"type": "tool_use", "id": _call_id(id), "name": sendable_name(name)}
             # the code that made a call is a block of this wire: from another one, it did not come along
             return call | {"input": arguments_object(arguments)} | _given(caller=caller if own else None)
         case ToolResult():

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -16,7 +16,7 @@ Json: TypeAlias = dict[str, Any]
 _DEPTH = 100
 """How deep a message may be nested: what comes near Python's limit here is beyond it when it is sent."""
 
-_INSTRUCTIONS = frozenset({"role", "content", "name", "cache_control"})
+_INSTRUCTIONS = frozenset({"role", "content", "name"})
 # A message keeps what the wire and the providers know: databases add ids and dates, and frameworks the names
 # of tools, which are refused.
 _FIELDS = {
@@ -26,7 +26,7 @@ _FIELDS = {
     "assistant": _INSTRUCTIONS
     | {"tool_calls", "refusal", "audio", "reasoning_content", "reasoning", "reasoning_details"}
     | {"thinking_blocks", "provider_specific_fields"},
-    "tool": frozenset({"role", "content", "tool_call_id", "cache_control"}),
+    "tool": frozenset({"role", "content", "tool_call_id"}),
 }
 _WORDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -73,7 +73,7 @@ def _bound_result(block: Block) -> bool:
 
 
 def _messages(raw: object) -> list[Json]:
-    if not isinstance(raw, list | tuple):
+    if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
         raise InvalidType(f"history must be a list of messages, not {type(raw).__name__}")
     messages: list[Json] = []
     for index, message in enumerate(cast("Iterable[object]", raw)):
@@ -147,37 +147,44 @@ def _kind(value: object) -> str:
 
 
 def _part(part: object) -> Json:
-    """A part of a content, as it is read."""
+    """A part of a content, as it is read; of the kinds that are known, only the fields that are known."""
     if not isinstance(part, dict):
         raise InvalidArgument(f"a part of the content must be an object, not {_kind(part)}")
     given = _given(cast("Json", part))
     match given:
-        case {"type": "text", "text": str()} | {"type": "refusal", "refusal": str()}:
-            pass
+        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "refusal", "refusal": text}
         case {"type": "image_url", "image_url": {"url": str(url), **details}} if url:
             split_data_url(url)
-            given["image_url"] = {"url": url, **_given(cast("Json", details))}
+            detail: object = cast("Json", details).get("detail")
+            return {"type": "image_url", "image_url": _given({"url": url, "detail": detail})}
         case {"type": "image_url", "image_url": str(url)} if url:  # LiteLLM takes it without the object, too
             split_data_url(url)
-            given["image_url"] = {"url": url}
+            return {"type": "image_url", "image_url": {"url": url}}
         case {"type": "file", "file": {"file_data": str(data), **details}}:
             split_data_url(data)
-            given["file"] = {"file_data": data, **_given(cast("Json", details))}
-        case {"type": "tool_use" | "tool_result" as kind}:
+            return {"type": "file", "file": {"file_data": data, **_given(cast("Json", details))}}
+        case {"type": "tool_use" | "tool_result" | "thinking" | "redacted_thinking" | "image" as kind}:
             raise InvalidArgument(
-                f"{kind!r} is a block of Anthropic Messages: write tool_calls, and tool messages"
+                f"{kind!r} is a block of Anthropic Messages: write it as Chat Completions does"
             )
         case {"type": "text" | "refusal" | "image_url" as kind}:
             raise InvalidArgument(f"a part of type {kind!r} has no {kind}")
         case {"type": str()}:
-            pass
+            return given
         case _:
             raise InvalidArgument("a part of the content has no type")
-    return given
+
+
+_CALL_FIELDS = frozenset(
+    {"id", "type", "function", "custom", "caller", "provider_specific_fields", "extra_content"}
+)
 
 
 def _check_said(message: Json) -> None:
-    """Raises `InvalidArgument` for what only the assistant says."""
+    """Raises `InvalidArgument` for what only the assistant says; what no provider knows is taken out."""
     for call in message.get("tool_calls", ()):
         if not isinstance(call, dict):
             raise InvalidArgument(f"a call in tool_calls must be an object, not {_kind(call)}")
@@ -185,6 +192,8 @@ def _check_said(message: Json) -> None:
         function = known.get("custom") or known.get("function")
         if not isinstance(function, dict):
             raise InvalidArgument("a call in tool_calls has no function")
+        for name in known.keys() - _CALL_FIELDS:
+            del known[name]
         _check_kinds(known, {"id": (str,), "caller": (dict,)})
         _check_kinds(cast("Json", function), {"name": (str,)})
     for block in message.get("thinking_blocks", ()):
@@ -214,8 +223,9 @@ def write_history(messages: Iterable[Message]) -> list[Json]:
 
 
 def _result(result: ToolResult) -> str | list[Json]:
-    media = any(isinstance(part, Image | Document) for part in result.content)
-    return result.text if isinstance(result.content, str) or not media else _content(result.content)
+    parts = () if isinstance(result.content, str) else result.content
+    media = any(isinstance(part, Image | Document) for part in parts)
+    return _content(parts) if media else result.text
 
 
 def _content(blocks: Iterable[Block]) -> str | list[Json]:

@@ -23,7 +23,7 @@ from treadle.conversation.blocks import (
     ToolResult,
 )
 from treadle.errors import InvalidArgument, ParameterUnsupported
-from treadle.wire.json_text import NAMELESS, arguments_text, dumps, split_data_url
+from treadle.wire.json_text import arguments_text, dumps, sendable_name, split_data_url
 
 WIRE = "chat_completions"
 
@@ -157,7 +157,7 @@ def _taken_back(call: ToolCall, dialect: Dialect) -> ToolCall:
     """`call` as providers take it back: with a name, and with arguments that are a JSON object."""
     custom = call.extra.get("type") == "custom"
     arguments = call.arguments if custom else arguments_text(call.arguments)
-    return replace(call, id=_call_id(call.id, dialect), name=call.name or NAMELESS, arguments=arguments)
+    return replace(call, id=_call_id(call.id, dialect), name=sendable_name(call.name), arguments=arguments)
 
 
 def _call_id(given: str, dialect: Dialect) -> str:
