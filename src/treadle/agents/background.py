@@ -34,13 +34,16 @@ def run(work: Coroutine[Any, Any, T], *, instead: str) -> T:
     Raises:
         RunningLoop: an event loop runs in this thread.
     """
-    check_no_loop(work, instead=instead)
-    future = asyncio.run_coroutine_threadsafe(work, loop())
+    future: concurrent.futures.Future[T] | None = None
     try:
+        check_no_loop(work, instead=instead)
+        future = asyncio.run_coroutine_threadsafe(work, loop())
         return future.result()
     except BaseException:
         # KeyboardInterrupt above all: the work must not go on without anybody waiting for it
-        if not future.done():
+        if future is None:
+            work.close()
+        elif not future.done():
             future.cancel()
             concurrent.futures.wait([future], CLOSE_S)
         raise

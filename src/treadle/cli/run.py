@@ -82,6 +82,9 @@ def _play(stream: EventStream, *, quiet: bool) -> int:
             click.echo(as_json(stream.result))
         click.echo(f"Error: {printable(str(error))}", err=True)
         return WRONG_OUTPUT
+    except TreadleError as error:
+        click.echo(f"Error: {printable(str(error))}", err=True)
+        return CODES["runtime_error"]
     result = cast("Result", stream.result)
     if quiet:
         click.echo(as_json(result))

@@ -9,6 +9,9 @@ from typing import Any, cast
 
 import click
 
+from treadle.errors import TreadleError
+from treadle.wire.chat_completions.history import read_history
+
 VERSION = 1
 
 
@@ -18,17 +21,21 @@ def read_session(path: Path) -> list[dict[str, Any]] | None:
     Raises:
         click.ClickException: it is no such file.
     """
-    if not os.access(path.resolve().parent, os.W_OK):  # told now, and not after the answer was paid for
-        raise click.ClickException(f"--session {path}: its folder is not there, or cannot be written to")
     try:
+        if not os.access(path.resolve().parent, os.W_OK):  # told now, and not after the answer was paid for
+            raise click.ClickException(f"--session {path}: its folder is not there, or cannot be written to")
         raw: object = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: too deep, or links in a circle
         raise click.ClickException(f"--session {path}: cannot be read: {error}") from error
     kept = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
     if kept.get("version") != VERSION or not isinstance(kept.get("history"), list):
         raise click.ClickException(f"--session {path}: this is no session of treadle run")
+    try:
+        read_history(kept["history"])
+    except TreadleError as error:
+        raise click.ClickException(f"--session {path}: {error}") from error
     return kept["history"]
 
 

@@ -4,7 +4,7 @@ import json
 import time
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -22,6 +22,7 @@ from treadle.conversation.events import (
     ToolResult,
 )
 from treadle.errors import TreadleError
+from treadle.tools.results import json_value
 
 LINE_CHARS = 100
 _ANSWERS = click.Choice(["y", "n", "e", "a"], case_sensitive=False)
@@ -62,7 +63,7 @@ class Screen:
         self._break()
         call = f"{approval.tool}({_arguments(approval.input, whole=True)})"
         while not approval.answered:
-            click.echo(f"run {printable(call)}?", err=True)
+            click.echo(f"run {escaped(call)}?", err=True)
             asked = "(y)es, (n)o, (e)dit the arguments, (a)lways allow this tool"
             said = click.prompt(asked, type=_ANSWERS, default="n", show_choices=False, err=True)
             match said:
@@ -75,10 +76,11 @@ class Screen:
 
     def _edit(self, approval: Approval) -> None:
         """Let the human write other arguments; what is wrong with them is told, and the call still waits."""
-        present = printable(json.dumps(dict(approval.input), ensure_ascii=False))
+        present = escaped(json.dumps(dict(approval.input), ensure_ascii=False))
         text = click.prompt("arguments as JSON", default=present, err=True)
         try:
-            approval.allow(arguments=json.loads(text))
+            edited = json.loads(text)
+            approval.allow(arguments=None if edited == approval.input else edited)
         except (ValueError, TreadleError, RecursionError) as error:
             click.echo(f"not taken: {printable(str(error))}", err=True)
 
@@ -110,7 +112,16 @@ class Screen:
 
 def printable(text: str) -> str:
     """`text` without control characters: a model must not be able to drive the terminal."""
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+    return "".join(c for c in text if c in "\n\t" or not _hidden(c))
+
+
+def escaped(text: str) -> str:
+    """`text` with its control characters as JSON writes them: who allows a call has to see what it is."""
+    return "".join(json.dumps(c)[1:-1] if _hidden(c) else c for c in text)
+
+
+def _hidden(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def _arguments(arguments: Mapping[str, object], *, whole: bool = False) -> str:
@@ -139,12 +150,4 @@ def as_json(result: Result) -> str:
         "error": error,
         "metadata": dict(result.metadata),
     }
-    return json.dumps(told, indent=2, default=_plain)  # in ASCII: nothing in it can drive a terminal
-
-
-def _plain(value: object) -> object:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")  # type: ignore[attr-defined]
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return str(value)
+    return json.dumps(json_value(told), indent=2)  # in ASCII: nothing in it can drive a terminal

@@ -76,11 +76,15 @@ def output_of_schema(schema: Mapping[str, Any], check: Callable[[object], None],
     """The output that a JSON Schema asks for; `check` raises ValueError for a value that does not fit."""
 
     def validate(text: str) -> object:
-        value: object = json.loads(text)
+        value: object = json.loads(text, parse_constant=_no_constant)
         check(value)
         return value
 
     return Output(output_schema(name, schema), validate)
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")
 
 
 def output_schema(name: str, schema: Mapping[str, Any]) -> OutputSchema:
