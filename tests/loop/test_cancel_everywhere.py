@@ -1,41 +1,67 @@
-"""A turn is cancelled at every await point, one by one; the next turn is always taken by the provider."""
+"""A turn is cut at every await point of each of its tasks, one by one; the next turn is always taken."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
-import treadle
 from tests.conftest import Route
-from treadle import Approval, Harness, aagent_session
+from treadle import (
+    Approval,
+    AsyncSession,
+    Harness,
+    Result,
+    ToolCall,
+    ToolLoopOptions,
+    ToolResult,
+    aagent_session,
+)
+from treadle.conversation.history import INTERRUPTED
 from treadle.conversation.request import ModelRequest
+from treadle.loop.run import NEVER_BEGAN
 from treadle.sandbox.workspace import LocalSandbox
-from treadle.testing import Step, call, say, think
+from treadle.testing import ScriptedModel, Step, call, say, think
 
 T = TypeVar("T")
 
 
-class CancelledAt(Awaitable[T]):
-    """`work`, whose task is cancelled when it is about to wait for the `at`-th time."""
+@dataclass(slots=True)
+class Steps:
+    """Counts the await points of a turn, in whichever of its tasks, and cuts the turn at one of them."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], at: int) -> None:
-        self.reached = False
+    at: int
+    cut: Callable[[], object]
+    taken: int = 0
+
+    @property
+    def reached(self) -> bool:
+        return self.taken > self.at
+
+    def take(self) -> None:
+        if self.taken == self.at:
+            self.cut()
+        self.taken += 1
+
+
+class Stepped(Awaitable[T]):
+    """`work`, counted by `steps` whenever it is about to wait."""
+
+    def __init__(self, work: Coroutine[Any, Any, T], steps: Steps) -> None:
         self._work = work
-        self._at = at
+        self._steps = steps
 
     def __await__(self) -> Generator[Any, Any, T]:
         inner = self._work.__await__()
-        task = asyncio.current_task()
-        assert task
         thrown: BaseException | None = None
-        step = 0
         while True:
-            if step == self._at:
-                self.reached = True
-                task.cancel()
-            step += 1
+            self._steps.take()
             try:
                 future = inner.send(None) if thrown is None else inner.throw(thrown)
             except StopIteration as stop:
@@ -47,25 +73,74 @@ class CancelledAt(Awaitable[T]):
                 thrown = error
 
 
-def script(request: ModelRequest) -> Step:
-    """Two rounds of tools, then an answer; a prompt that says `again` is answered at once."""
-    if "again" in request.messages[-1].text:
-        return say("fine")
-    answered = sum(len(message.results) for message in request.messages)
-    if answered == 0:
-        return think("hm") + say("I look.") + call("wait", n=1) + call("double", n=2) + call("nobody")
-    return call("wait", n=2) if answered == 3 else say("done")
+async def _whole(work: Awaitable[T]) -> T:
+    return await work
 
 
-async def wait(n: int) -> int:
-    """Wait."""
-    await anyio.sleep(0.001)
-    return n
+_steps: ContextVar[Steps | None] = ContextVar("_steps", default=None)
+"""Of the turn to which a task belongs; tasks of the fake provider belong to none."""
 
 
-def double(n: int) -> int:
-    """Double."""
-    return 2 * n
+def _new_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
+    steps = _steps.get()
+    return asyncio.Task(work if steps is None else _whole(Stepped(work, steps)), loop=loop, **options)
+
+
+@contextlib.contextmanager
+def stepping() -> Generator[None]:
+    """Every task that is started by a turn with `Steps` is counted by them."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+    loop.set_task_factory(_new_task)
+    try:
+        yield
+    finally:
+        loop.set_task_factory(before)
+
+
+class City(BaseModel):
+    name: str
+
+
+PARIS = City(name="Paris").model_dump_json()
+
+
+@dataclass(slots=True)
+class Tools:
+    """Some tools, and what they gave, by call."""
+
+    ended: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    began: set[int] = field(default_factory=set[int])
+    """Calls of `wait` that began."""
+
+    async def wait(self, n: int) -> int:
+        """Wait."""
+        self.began.add(n)
+        await anyio.sleep(0.001)
+        self.ended["wait", n] = str(n)  # from here on nothing waits until the run knows
+        return n
+
+    def double(self, n: int) -> int:
+        """Double."""
+        return 2 * n
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A turn to be cut."""
+
+    steps: tuple[Step, ...]
+    """Its replies."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    again: Step = say("fine")  # noqa: RUF009 - a frozen value
+    """The reply to the next turn."""
+    reader_s: float | None = None
+    """Seconds that the reader of a stream takes for each event."""
+
+    def __call__(self, request: ModelRequest) -> Step:
+        if "again" in request.messages[-1].text:
+            return self.again
+        return self.steps[sum(message.role == "assistant" for message in request.messages)]
 
 
 async def yes(approval: Approval) -> bool:
@@ -73,49 +148,216 @@ async def yes(approval: Approval) -> bool:
     return True
 
 
-async def cancelled_turn(session: treadle.AsyncSession, at: int, *, streamed: bool) -> bool:
-    """Play a turn that is cancelled at its `at`-th await point; whether it came that far."""
+LOOK = think("hm") + say("I look.")
+SIX = (
+    call("wait", n=1)
+    + call("double", n=2)
+    + call("wait", n=3)
+    + call("double", n="x")
+    + call("wait", n=5)
+    + call("double", n=6)
+)
+SCENES = {
+    "tools": Scene(
+        (LOOK + call("wait", n=1) + call("double", n=2) + call("nobody", n=0), call("wait", n=2), say("done"))
+    ),
+    "parallel": Scene((LOOK + SIX, say("done")), {"options": ToolLoopOptions(max_parallel_tools=3)}),
+    "approval": Scene(
+        (call("wait", n=1) + call("double", n=2), say("done")), {"permissions": "ask", "on_approval": yes}
+    ),
+    "approval in parallel": Scene(
+        (call("wait", n=1) + call("double", n=2), say("done")),
+        {"permissions": "ask", "on_approval": yes, "options": ToolLoopOptions(max_parallel_tools=3)},
+    ),
+    "output": Scene((call("wait", n=1), say("It is Paris."), say(PARIS)), {"output": City}, again=say(PARIS)),
+    "text call": Scene((say(json.dumps({"name": "wait", "arguments": {"n": 1}})), say("done"))),
+}
+READ_SLOWLY = {
+    "slow reader": Scene((say("word " * 100) + call("wait", n=1), say("done")), reader_s=0),
+    "consumer who allows": Scene(
+        (call("wait", n=1) + call("double", n=2), say("done")), {"permissions": "ask"}, reader_s=0.001
+    ),
+}
 
-    async def whole() -> None:
-        if not streamed:
-            await session.arun("go")
-            return
-        async with session.astream("go") as stream:
-            async for _ in stream:
-                pass
 
-    stepped = CancelledAt(whole(), at)
-    task = asyncio.get_running_loop().create_task(_await(stepped))
+async def play(session: AsyncSession, prompt: str, reader_s: float | None) -> Result | None:
+    """A turn to its end; as a stream unless `reader_s` is None."""
+    if reader_s is None:
+        return await session.arun(prompt)
+    async with session.astream(prompt) as stream:
+        async for event in stream:
+            await anyio.sleep(reader_s)
+            if isinstance(event, Approval):
+                event.allow()
+    return stream.result
+
+
+async def cut_turn(session: AsyncSession, scene: Scene, at: int, way: str) -> bool:
+    """Play a turn that is cut at its `at`-th await point; whether it came that far.
+
+    Args:
+        way: `cancel` the task of the caller, or `interrupt` the session.
+    """
+    steps = Steps(at, session.interrupt)
+    token = _steps.set(steps)
+    task = asyncio.get_running_loop().create_task(play(session, "go", scene.reader_s))
+    _steps.reset(token)
+    if way == "cancel":
+        steps.cut = task.cancel
     await asyncio.wait([task])
-    assert task.cancelled() or not stepped.reached or task.exception() is None
-    return stepped.reached
+    if not task.cancelled():
+        result = task.result()
+        assert result
+        assert result.stop_reason in ("done", "cancelled")
+        check_events(result)
+    return steps.reached
 
 
-async def _await(work: Awaitable[None]) -> None:
-    await work
+def check_events(result: Result) -> None:
+    """Each call is told, and then its one result, in order."""
+    calls = [event.id for event in result.events if isinstance(event, ToolCall)]
+    assert calls == [event.id for event in result.events if isinstance(event, ToolResult)]
+    assert len(set(calls)) == len(calls)
+
+
+def check_history(history: list[dict[str, Any]], tools: Tools) -> None:
+    """Each call has its one result right behind it, and what is known is not said to be unknown."""
+    answered = 0
+    for at, message in enumerate(history):
+        calls: list[dict[str, Any]] = message.get("tool_calls") or []
+        answers = history[at + 1 : at + 1 + len(calls)]
+        assert [each["id"] for each in calls] == [each.get("tool_call_id") for each in answers]
+        answered += len(calls)
+        for each, answer in zip(calls, answers, strict=True):
+            function = each["function"]
+            n = json.loads(function["arguments"])["n"]
+            known = tools.ended.get((function["name"], n))
+            possible = {known} if known else {INTERRUPTED, *outcomes(function["name"], n)}
+            if not known and n not in tools.began:
+                possible |= {NEVER_BEGAN}
+                possible -= {INTERRUPTED} if function["name"] == "wait" else set()
+            assert answer["content"] in possible
+    assert answered == sum(message["role"] == "tool" for message in history)
+
+
+def outcomes(name: str, n: object) -> list[str]:
+    """What is told of a call that is not known to have ended: a thread may have, just as it was cut."""
+    if name == "double" and isinstance(n, int):
+        return [str(2 * n)]
+    error = "ValidationError: 1 error in double_args\n- n: Input should be a valid integer, unable to parse"
+    return [f"{error} string as an integer (got 'x')", "ValueError: unknown tool 'nobody'"]
+
+
+async def cut_everywhere(scene: Scene, way: str, route: Route, folder: LocalSandbox) -> int:
+    """Cut the turn of `scene` at each await point; how many there were."""
+    points, reached = 0, True
+    with stepping():
+        async with route.serve(scene) as (_, where):
+            while reached:
+                tools = Tools()
+                session = aagent_session(
+                    Harness.TOOL_LOOP,
+                    sandbox=folder,
+                    tools=[tools.wait, tools.double],
+                    **scene.options,
+                    **where,
+                )
+                with anyio.fail_after(20):
+                    reached = await cut_turn(session, scene, points, way)
+                    result = await play(session, "again", scene.reader_s)
+                assert result
+                assert result.raise_for_error().text in ("fine", PARIS)
+                check_history(session.history(), tools)
+                points += 1
+    return points
+
+
+@pytest.mark.parametrize("way", ["cancel", "interrupt"])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("name", SCENES)
+async def test_whatever_await_is_cut_the_next_turn_is_valid(
+    name: str, streamed: bool, way: str, route: Route, folder: LocalSandbox
+) -> None:
+    scene = SCENES[name]
+    if streamed:
+        scene = Scene(scene.steps, scene.options, scene.again, reader_s=0)
+
+    assert await cut_everywhere(scene, way, route, folder) > 10
+
+
+@pytest.mark.parametrize("way", ["cancel", "interrupt"])
+@pytest.mark.parametrize("name", READ_SLOWLY)
+async def test_however_slow_the_reader_is(name: str, way: str, route: Route, folder: LocalSandbox) -> None:
+    assert await cut_everywhere(READ_SLOWLY[name], way, route, folder) > 25
 
 
 @pytest.mark.parametrize("permissions", ["full", "ask"])
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_whatever_await_is_cancelled_the_next_turn_is_valid(
-    route: Route, streamed: bool, permissions: Any, folder: LocalSandbox
+async def test_of_a_call_that_never_began_it_is_known_that_it_did_not_run(
+    permissions: Any, folder: LocalSandbox
 ) -> None:
-    points = 0
-    async with route.serve(script) as (_, where):
-        reached = True
-        while reached:
-            session = aagent_session(
-                Harness.TOOL_LOOP,
-                sandbox=folder,
-                tools=[wait, double],
-                permissions=permissions,
-                on_approval=yes,
-                **where,
-            )
-            with anyio.fail_after(20):
-                reached = await cancelled_turn(session, points, streamed=streamed)
-                result = await session.arun("again")
-            assert result.raise_for_error().text == "fine"
-            points += 1
+    began: list[int] = []
 
-    assert points > 10
+    async def hang(n: int) -> None:
+        """Hang."""
+        began.append(n)
+        await anyio.sleep_forever()
+
+    async def think_long(approval: Approval) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    model = ScriptedModel([call("hang", n=1) + call("hang", n=2), say("fine")])
+    async with aagent_session(
+        Harness.TOOL_LOOP,
+        sandbox=folder,
+        tools=[hang],
+        model=model,
+        timeout=0.1,
+        permissions=permissions,
+        on_approval=think_long,
+    ) as session:
+        assert (await session.arun("go")).stop_reason == "timeout"
+        answers = [str(message["content"]) for message in session.history() if message["role"] == "tool"]
+
+    assert began == ([1] if permissions == "full" else [])
+    assert [answer.startswith("not run: ") for answer in answers] == [permissions == "ask", True]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("way", ["timeout", "cancelled"])
+async def test_a_tool_that_swallows_the_end_of_its_turn_does_not_change_how_it_ends(
+    way: str, at_once: int, folder: LocalSandbox
+) -> None:
+    hangs = anyio.Event()
+    began: list[int] = []
+
+    async def stubborn(n: int) -> str:
+        """Hang."""
+        began.append(n)
+        with contextlib.suppress(asyncio.CancelledError):
+            hangs.set()
+            await anyio.sleep_forever()
+        return "swallowed"
+
+    model = ScriptedModel([call("stubborn", n=1) + call("stubborn", n=2), say("fine")])
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        sandbox=folder,
+        tools=[stubborn],
+        model=model,
+        timeout=0.1 if way == "timeout" else None,
+        options=ToolLoopOptions(max_parallel_tools=at_once),
+    )
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.arun, "go")
+        await hangs.wait()
+        if way == "cancelled":
+            session.interrupt()
+
+    (result,) = session.results
+    assert result.stop_reason == way
+    check_events(result)
+    assert session.history()[2]["content"] == "swallowed"
+    assert began == [1, 2][:at_once]
+    assert (await session.arun("again")).text == "fine"
