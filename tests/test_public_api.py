@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -66,12 +67,57 @@ def test_every_error_of_the_tree_is_public() -> None:
 
 
 def test_importing_treadle_imports_nothing_heavy() -> None:
-    code = "import sys, treadle; print(sorted(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = modules_after("import treadle")
 
-    loaded = ran.stdout
-    for heavy in ("pydantic", "aiohttp", "anyio", "asyncio", "click", "treadle.agents"):
-        assert f"'{heavy}'" not in loaded
+    assert loaded.isdisjoint({"pydantic", "aiohttp", "anyio", "asyncio", "click", "treadle.agents", "typing"})
+
+
+def test_naming_the_harness_imports_nothing_heavy() -> None:
+    loaded = modules_after("import treadle; treadle.Harness, treadle.ToolLoopOptions, treadle.State")
+
+    assert loaded.isdisjoint({"pydantic", "aiohttp", "anyio", "asyncio", "treadle.loop.limits"})
+
+
+def modules_after(code: str) -> set[str]:
+    code = f"{code}; import sys; print(*sys.modules, sep='\\n')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(ran.stdout.splitlines())
+
+
+TURN = """
+import sys, typing, treadle
+from treadle.conversation.blocks import Message, Text
+from treadle.conversation.request import Reply
+from treadle.models.base import Abilities
+
+class Told:
+    name = "told"
+    abilities = Abilities()
+    request = None
+
+    async def complete(self, request, on_delta=None):
+        self.request = request
+        self.loaded = sys.modules.keys() & {"pydantic", "pydantic_core", "docstring_parser", "decimal"}
+        return Reply(Message("assistant", (Text("done"),)), "stop")
+
+def add(a: int, b: float | None = None, units: typing.Literal["m", "ft"] = "m") -> str:
+    \"""Add the key figures.\"""
+    return "3"
+
+model = Told()
+where = treadle.sandbox.local(sys.argv[1])
+result = treadle.agent(treadle.Harness.TOOL_LOOP, "go", sandbox=where, model=model, tools=[add])
+assert result.text == "done", result.text
+print([tool.name for tool in model.request.tools], model.loaded)
+"""
+
+
+def test_a_model_is_asked_before_pydantic_is_imported(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", TURN, tmp_path], capture_output=True, text=True, timeout=60
+    )
+
+    assert (ran.stdout, ran.stderr) == ("['add'] set()\n", "")
 
 
 def test_each_name_alone_can_be_loaded_first() -> None:

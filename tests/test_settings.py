@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.settings import Settings, proxy_for
+from treadle.settings import Settings, certificates, proxy_for
 
 
 def test_settings_are_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,10 +53,13 @@ def test_the_gateway_is_switched_on_by_words_that_mean_yes(said: str, claim: boo
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_own_certificates_are_named_by_either_variable(name: str) -> None:
-    assert Settings({name: "/etc/ssl"}).own_certificates
-    assert not Settings({name: ""}).own_certificates
-    assert not Settings({}).own_certificates
+def test_certificates_are_named_by_either_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    assert certificates() == ("", "")
+
+    monkeypatch.setenv(name, "/etc/ssl")
+    assert sorted(certificates()) == ["", "/etc/ssl"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ Every name below is loaded when it is first used, so that `import treadle` costs
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as checkers know it, without an import of `typing`
 if TYPE_CHECKING:
     from treadle import sandbox as sandbox
     from treadle.agents.entry import aagent as aagent

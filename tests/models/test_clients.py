@@ -318,6 +318,25 @@ async def test_an_own_certificate_authority_is_trusted_by_ssl_cert_file(
         assert (await call(at(server), b"{}")).body == GOOD
 
 
+@pytest.mark.usefixtures("no_proxies")
+def test_certificates_are_read_once_and_only_for_tls(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(bundle))
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    own = clients.way_to("https://provider.test/v1").tls
+
+    assert isinstance(own, ssl.SSLContext)
+    assert clients.way_to("https://provider.test/v2").tls is own
+    assert clients.way_to("http://provider.test/v1").tls is True
+    monkeypatch.setenv("HTTP_PROXY", "https://proxy.test")
+    assert clients.way_to("http://provider.test/v1").tls is own
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert clients.way_to("https://provider.test/v1").tls is True
+
+
 async def test_an_unknown_certificate_is_refused_at_once_and_named(
     authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:

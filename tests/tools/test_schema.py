@@ -1,14 +1,19 @@
 import enum
 import functools
 import gc
+import inspect
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
+import docstring_parser
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field, ValidationError
 from typing_extensions import Doc, TypedDict
 
@@ -279,6 +284,45 @@ def test_a_docstring_that_tells_no_parameter_is_left_as_it_is(doc: str) -> None:
 
     assert describe(weather).description == doc.strip()
     assert "description" not in properties(weather)["city"]
+
+
+LINES = [
+    *(
+        "",
+        "Text.",
+        "city: text",
+        "    city: text",
+        "\tcity: text",
+        "city : str",
+        "    more",
+        "parameter city: text",
+    ),
+    *("Args:", "args:", " Args:", "\x0cArgs:", "Arguments:", "Params:", "Parameters:", "Attributes:"),
+    *("Returns:", "Raises:", "Example:", "Note:", "Parameters", "Other Parameters", "Attributes", "Receives"),
+    *("Returns", "Args", "----------", "----------------", ":city: text", ":param city: text"),
+    *("::param city: text", ": param city: text", ":param str city: text", ":key city: text"),
+    *(
+        ":attribute city: text",
+        ":returns: text",
+        "@param city: text",
+        "@keyword city: text",
+        "@type city: str",
+    ),
+    *("@param city:", "Key facts.", "Argument city", "parameter city: text", ":returns: text"),
+]
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=8))
+def test_a_docstring_tells_what_docstring_parser_finds_in_it(lines: list[str]) -> None:
+    def weather(city: str) -> None: ...
+
+    weather.__doc__ = "\n".join(["Weather.", *lines])
+    found: dict[str, str | None] = {}
+    with suppress(docstring_parser.ParseError, IndexError):
+        parsed = docstring_parser.parse(inspect.cleandoc(weather.__doc__))
+        found = {each.arg_name: each.description for each in parsed.params if each.description}
+
+    assert properties(weather)["city"].get("description") == found.get("city")
 
 
 def test_a_description_in_the_annotation_wins_over_the_docstring() -> None:

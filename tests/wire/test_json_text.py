@@ -83,7 +83,7 @@ def test_a_message_is_encoded_once_a_key() -> None:
         seen.append(each)
         return [{"n": len(seen)}, {}]
 
-    texts = [remembered(message, key, encode) for key in ("a", "a", "b")]
+    texts = [text for key in ("a", "a", "b") for text in remembered([message], key, encode)]
 
     assert texts == ['{"n":1},{}', '{"n":1},{}', '{"n":2},{}']
     assert seen == [message, message]

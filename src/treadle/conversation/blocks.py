@@ -136,9 +136,7 @@ class Message:
     wire: Wire | None = None
     """The wire that it came from; `extra` belongs to that wire and goes back only there."""
     extra: Mapping[str, object] = EMPTY
-    encoded: dict[object, object] = field(
-        default_factory=dict[object, object], init=False, repr=False, compare=False
-    )
+    encoded: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
     """A memo for encoders: a message never changes, so its form on a wire is computed once."""
 
     @property

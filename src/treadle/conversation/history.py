@@ -97,7 +97,9 @@ class History:
         return results
 
     def _with_unique_ids(self, message: Message) -> Message:
-        if not message.calls:
+        ids = [call.id for call in message.calls]
+        if all(ids) and len(set(ids)) == len(ids) and self._ids.isdisjoint(ids):
+            self._ids.update(ids)
             return message
         blocks: list[Block] = []
         for block in message.blocks:

@@ -1,6 +1,6 @@
 """What a call or a turn consumed: tokens and money."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,8 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+        theirs = vars(other)
+        return Usage(**{name: count + theirs[name] for name, count in vars(self).items()})
 
 
 NO_USAGE = Usage()

@@ -12,7 +12,6 @@ import anyio.lowlevel
 
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
-from treadle.conversation.deltas import BlockStarted, Delta, TextAdded
 from treadle.conversation.events import Decision, LimitReached
 from treadle.conversation.history import INTERRUPTED, History
 from treadle.conversation.request import ModelRequest, Reply
@@ -22,6 +21,7 @@ from treadle.loop.plan import Plan
 from treadle.loop.spending import Spending
 from treadle.loop.text_calls import with_calls
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Waiting
+from treadle.models.base import OnDelta
 from treadle.telemetry import record
 from treadle.tools.invoke import Needs, Ready, admit, invoke, noted, shown
 from treadle.tools.toolset import Tool
@@ -162,7 +162,9 @@ class Run:
             self.texts.append(text)
             await self.emit(events.Text(text))
 
-    def _listener(self) -> Callable[[Delta], Awaitable[None]]:
+    def _listener(self) -> OnDelta:
+        from treadle.conversation.deltas import BlockStarted, Delta, TextAdded  # only who listens needs them
+
         kinds: dict[int, object] = {}
 
         async def listen(delta: Delta) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.conversation.blocks import EMPTY
-from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
@@ -13,7 +12,6 @@ from treadle.models.replies import finished, forward, reading
 from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
-from treadle.wire.anthropic_messages.streaming import Reader
 from treadle.wire.json_text import check_json
 
 
@@ -38,6 +36,12 @@ class AnthropicMessages:
             answer = await call(self.endpoint, encode_request(request, self.body))
             with reading(self.endpoint):
                 return finished(read_response(answer.body), answer.headers)
+        return await self._stream(request, on_delta)
+
+    async def _stream(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
+        from treadle.conversation.deltas import Fold  # see chat_completions
+        from treadle.wire.anthropic_messages.streaming import Reader
+
         reader, fold = Reader(), Fold("anthropic_messages")
 
         async def event(data: Mapping[str, Any]) -> None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from treadle.conversation.deltas import Delta
 from treadle.conversation.request import ModelRequest, Reply
 
-OnDelta: TypeAlias = Callable[[Delta], Awaitable[None]]
+if TYPE_CHECKING:
+    from treadle.conversation.deltas import Delta
+
+OnDelta: TypeAlias = Callable[["Delta"], Awaitable[None]]
 """Gets each delta as it arrives. The stream waits while it runs: a slow listener slows the provider."""
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.conversation.blocks import EMPTY
-from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
@@ -13,7 +12,6 @@ from treadle.models.replies import finished, forward, reading
 from treadle.wire.chat_completions.messages import Dialect, write_message
 from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
-from treadle.wire.chat_completions.streaming import Reader
 from treadle.wire.json_text import check_json
 
 
@@ -41,6 +39,12 @@ class ChatCompletions:
             answer = await call(self.endpoint, encode_request(request, self.dialect, self.body))
             with reading(self.endpoint):
                 return self._finished(read_response(answer.body), answer.headers)
+        return await self._stream(request, on_delta)
+
+    async def _stream(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
+        from treadle.conversation.deltas import Fold  # here: who does not stream need not wait for them
+        from treadle.wire.chat_completions.streaming import Reader
+
         streamed = {**self.body, "stream": True}
         if self.stream_usage:
             streamed["stream_options"] = {"include_usage": True}

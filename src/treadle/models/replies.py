@@ -4,13 +4,16 @@ import math
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from treadle.conversation.deltas import Delta, Fold
 from treadle.conversation.request import Reply
 from treadle.errors import BadResponse
 from treadle.models.base import OnDelta
 from treadle.models.failures import MESSAGE_LIMIT
 from treadle.models.http import Endpoint
+
+if TYPE_CHECKING:
+    from treadle.conversation.deltas import Delta, Fold
 
 COST_HEADERS = ("x-litellm-response-cost", "llm_provider-x-litellm-response-cost")
 
@@ -26,7 +29,7 @@ def reading(endpoint: Endpoint) -> Generator[None]:
         raise BadResponse(said, provider=endpoint.provider) from None
 
 
-async def forward(deltas: Iterable[Delta], fold: Fold, on_delta: OnDelta) -> None:
+async def forward(deltas: "Iterable[Delta]", fold: "Fold", on_delta: OnDelta) -> None:
     for delta in deltas:
         fold.feed(delta)
         await on_delta(delta)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -103,7 +104,7 @@ async def invoke(ready: Ready) -> ToolResult:
 async def _result(ready: Ready) -> ToolResult:
     limit_s = ready.tool.policy.timeout_s
     try:
-        with anyio.move_on_after(limit_s) as scope:
+        with anyio.move_on_after(limit_s) if limit_s else nullcontext() as scope:
             output = await ready.tool.run(ready.arguments)
             return ToolResult(ready.call.id, output.content, output.is_error)
     except asyncio.CancelledError as error:
@@ -115,6 +116,7 @@ async def _result(ready: Ready) -> ToolResult:
         raise
     except BaseException as error:  # strangers' code: whatever else it raises is the tool's own failure
         return ToolResult(ready.call.id, explain(error), is_error=True)
+    assert scope
     assert scope.cancelled_caught
     late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"
     return ToolResult(ready.call.id, late, is_error=True)

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from inspect import Parameter
 from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from treadle.tools.results import fit, json_value
 
 _TYPES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-_INFINITY = float("inf")
+_MOST_BITS = 64
+"""Of a default: what is done about longer ones is between pydantic and `json_value`."""
 
 Schema = dict[str, object]
 
@@ -49,7 +52,7 @@ def _shape(hint: object) -> Schema:
     origin, args = get_origin(hint), get_args(hint)
     if origin is list and len(args) == 1:
         return {"items": _shape(args[0]), "type": "array"}
-    if origin is Literal and all(type(each) is str for each in args):
+    if origin is Literal and all(type(each) is str and fit(each) == each for each in args):
         return {"const": args[0], "type": "string"} if len(args) == 1 else {"enum": [*args], "type": "string"}
     if origin in (Union, UnionType) and len(args) == 2 and NoneType in args:
         [other] = [each for each in args if each is not NoneType]
@@ -58,19 +61,10 @@ def _shape(hint: object) -> Schema:
 
 
 def _default(value: object) -> object:
-    if type(value) is float:
-        return value if -_INFINITY < value < _INFINITY else None  # JSON has no word for the others
-    if type(value) is str:
-        if not value.isascii():
-            _check_encodable(value)
-        return value
-    if value is None or type(value) in (int, bool):
-        return cast("object", value)
-    raise _NotPlain
-
-
-def _check_encodable(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _NotPlain from None
+    if isinstance(value, str) and fit(value) != value:  # half a character, or too much to tell
+        raise _NotPlain
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise _NotPlain
+    if value is not None and type(value) not in (bool, int, float, str):
+        raise _NotPlain
+    return json_value(value)  # of a NaN there is no JSON form

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import cast
@@ -165,7 +164,7 @@ class _Walk:
             return self._array(_in_order(value))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, Iterable):
             return self._array(value)  # pyright: ignore[reportUnknownArgumentType]
-        return shown(value)
+        return shown(value)  # decimals among others, whose module takes long to import
 
     def _array(self, items: Iterable[object], limit: int = MAX_VALUES) -> list[object]:
         plain: list[object] = []
@@ -208,7 +207,7 @@ def _scalar(value: object) -> object:
             return _duration(value)
         case datetime() | date() | time():
             return value.isoformat()
-        case Decimal() | UUID() | PurePath():
+        case UUID() | PurePath():
             return str(value)
         case _:
             return _COMPOUND

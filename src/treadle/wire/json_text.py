@@ -17,6 +17,7 @@ NAMELESS = "unnamed"
 """What a call goes back under when the model gave it no name: every wire requires one."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _ESCAPES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u(d[89a-f][0-9a-f]{2})|\\.")
@@ -24,7 +25,7 @@ _ESCAPES = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\u(d[89a-
 
 def dumps(value: object) -> str:
     """Compact JSON in ASCII. A lone surrogate, which is no character, becomes U+FFFD: providers refuse it."""
-    text = json.dumps(value, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     return _ESCAPES.sub(_character, text) if "\\ud" in text else text
 
 
@@ -93,12 +94,13 @@ def body(head: Mapping[str, object], messages: Iterable[str]) -> bytes:
     return f'{dumps(head)[:-1]},"messages":[{",".join(filter(None, messages))}]}}'.encode("ascii")
 
 
-def remembered(message: Message, key: object, encode: Encode) -> str:
-    """`message` as JSON text, computed once a `key`: a long conversation is sent again at each call."""
-    text = message.encoded.get(key)
-    if not isinstance(text, str):
-        text = ",".join(map(dumps, encode(message)))
-        message.encoded[key] = text
+def remembered(messages: Iterable[Message], key: str, encode: Encode) -> list[str]:
+    """Each message as JSON text, computed once a `key`: a long conversation is sent again at each call."""
+    return [message.encoded.get(key) or _remember(message, key, encode) for message in messages]
+
+
+def _remember(message: Message, key: str, encode: Encode) -> str:
+    message.encoded[key] = text = ",".join(map(dumps, encode(message)))
     return text
 
 

@@ -198,8 +198,8 @@ def write_request(request: ModelRequest) -> dict[str, object]:
 def encode_request(request: ModelRequest, more: Mapping[str, object] = EMPTY) -> bytes:
     """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life."""
     rest = request.messages[_leading_system(request.messages) :]
-    texts = (json_text.remembered(message, WIRE, write_message) for message in rest)
-    return json_text.body({**write_head(request), **more}, [text for text in texts if text])
+    texts = json_text.remembered(rest, WIRE, write_message)
+    return json_text.body({**write_head(request), **more}, texts)
 
 
 def _write_tool(tool: AnyTool) -> Mapping[str, object]:

@@ -69,7 +69,8 @@ def encode_request(request: ModelRequest, dialect: Dialect, more: Mapping[str, o
     def encode(message: Message) -> Iterator[dict[str, object]]:
         return iter(write_message(message, dialect))
 
-    texts = [json_text.remembered(message, (WIRE, dialect), encode) for message in request.messages]
+    # as text, whose hash is computed once: the dialect's own would be, for each message
+    texts = json_text.remembered(request.messages, f"{WIRE} {dialect}", encode)
     return json_text.body({**write_head(request, dialect), **more}, texts)
 
 
