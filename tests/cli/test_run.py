@@ -240,7 +240,7 @@ def at_a_terminal(workspace: Path, script: Script, typed: str) -> tuple[int, str
         ("\n", "denied: the user said no"),
         ("maybe\nY\n", "HEY"),
         ('e\n{"text": "you"}\n', '[the user changed the arguments to {"text": "you"}]\nYOU'),
-        ("e\n\n", '[the user changed the arguments to {"text": "hey"}]\nHEY'),
+        ("e\n\n", "HEY"),
         ('e\nno JSON\ne\n{"words": 1}\nn\n', "denied: the user said no"),
     ],
 )

@@ -75,9 +75,7 @@ async def test_max_turns_says_so_too(folder: LocalSandbox) -> None:
     )
 
     assert (result.stop_reason, len(results(result))) == ("max_turns", 1)
-    assert result.limit == treadle.LimitReached(
-        "max_turns", 2, "the turn took 2 model calls; the limit is 2"
-    )
+    assert result.limit == treadle.LimitReached("max_turns", 2, "the turn took 2 model calls; the limit is 2")
 
 
 async def test_a_cost_that_nobody_knows_stops_the_turn_and_says_what_to_do(folder: LocalSandbox) -> None:

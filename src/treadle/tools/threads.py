@@ -11,7 +11,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple, cast
 
 from treadle.errors import InvalidArgument, TooManyAbandoned
 
@@ -19,12 +19,21 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+QUICK_S = 0.0001
+"""Seconds for which the event loop itself waits for a call: most are over before it could be woken."""
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
     call: Callable[[], object]
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    over: "threading.Lock"
+    """Held until the call has ended."""
+    future: asyncio.Future[None] | None = None
+    """Of whoever awaits the call, if it was not quick."""
     ended: bool = False
+    value: object = None
+    error: Exception | None = None
 
 
 class Threads:
@@ -71,11 +80,21 @@ class Threads:
                 f"{self.abandoned} cancelled or timed-out tools are still running in their threads: "
                 "let such tools watch a deadline of their own, or make them async"
             )
-        loop = asyncio.get_running_loop()
-        job = _Job(partial(copy_context().run, function, *args), loop, loop.create_future())
+        job = _Job(partial(copy_context().run, function, *args), asyncio.get_running_loop(), _held())
         self._begin(job)
+        if not job.over.acquire(timeout=QUICK_S):
+            await self._wait(job)
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.value)
+
+    async def _wait(self, job: _Job) -> None:
+        with self._lock:
+            if job.ended:
+                return
+            job.future = job.loop.create_future()
         try:
-            return await job.future
+            await job.future
         finally:
             self._leave(job)
 
@@ -94,14 +113,17 @@ class Threads:
 
     def _work(self, jobs: SimpleQueue[_Job]) -> None:
         while (job := self._next(jobs)) is not None:
-            value, error = _outcome(job.call)
+            job.value, job.error = _outcome(job.call)
             with self._lock:  # idle before the answer goes out: the call that follows on it finds this thread
                 job.ended = True
                 self._abandoned.discard(job)
                 self._idle.append(jobs)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                job.loop.call_soon_threadsafe(_settle, job.future, value, error)
-            del job, value, error  # an idle thread keeps nothing of its last call alive
+                future = job.future
+            job.over.release()
+            if future is not None:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    job.loop.call_soon_threadsafe(_settle, future)
+            del job, future  # an idle thread keeps nothing of its last call alive
 
     def _next(self, jobs: SimpleQueue[_Job]) -> _Job | None:
         while True:
@@ -137,13 +159,15 @@ def _outcome(call: Callable[[], object]) -> tuple[object, Exception | None]:
         return None, refused
 
 
-def _settle(future: asyncio.Future[Any], value: object, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _held() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 _pools: weakref.WeakSet[Threads] = weakref.WeakSet()
