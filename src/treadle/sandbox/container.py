@@ -1,0 +1,335 @@
+"""A container as the host holds it: code goes in, calls and output come out, files go both ways."""
+
+import asyncio
+import json
+import os
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import anyio
+
+from treadle.errors import SandboxError
+from treadle.sandbox.bridge.frames import (
+    MAX_CALLS,
+    MAX_OUTSTANDING,
+    Call,
+    Ended,
+    Failure,
+    Frames,
+    Ready,
+    Said,
+    Violation,
+    frame,
+)
+from treadle.sandbox.output import Output
+
+OnCall: TypeAlias = Callable[[Call], Awaitable[object]]
+"""Runs a call; what it gives must be JSON, and what it raises is raised in the code."""
+Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
+
+GRACE_S = 1.0
+"""Seconds between the soft stop of a cell and the end of its container."""
+START_S = 10.0
+"""Seconds that a container may take to be ready."""
+
+
+class ContainerDied(SandboxError):
+    """The container is gone, and with it what its cells left behind."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a cell came to."""
+
+    stdout: str
+    stderr: str
+    truncated: bool
+    """Whether there was more output than is kept."""
+    failure: Failure | None
+    timed_out: bool
+    duration_s: float
+
+
+class _Bridge(asyncio.Protocol):
+    """Frames of the runner, handed on as they come."""
+
+    def __init__(self, said: Callable[[Said], None], gone: Callable[[str | None], None]) -> None:
+        self._frames = Frames()
+        self._said = said
+        self._gone = gone
+        self.transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for said in self._frames.feed(data):
+                self._said(said)
+        except Violation as error:
+            self._gone(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._writable.set()
+        self._gone(None)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a frame; wait while the guest does not read."""
+        await self._writable.wait()
+        if self.transport and not self.transport.is_closing():
+            self.transport.write(frame(message))
+
+
+@dataclass(slots=True)
+class _Cell:
+    id: int
+    on_call: OnCall
+    names: frozenset[str]
+    ended: "asyncio.Future[Failure | None]"
+    calls: int = 0
+    last: int = 0
+    pending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
+
+
+class Container:
+    """One container. Made by an engine; close it, or leave it as an async context manager."""
+
+    def __init__(self, pid: int, memory_mib: int, kill: Callable[[], None]) -> None:
+        self.pid = pid
+        """Of its PID 1, on the host."""
+        self._memory_mib = memory_mib
+        self._kill = kill
+        self._cells = 0
+        self._cell: _Cell | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._bridge = _Bridge(self._hear, self._lost)
+        self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._output = Output(), Output()
+        self._pipes: tuple[int, ...] = ()
+        self._died: ContainerDied | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def connect(self, bridge: Any, control: Any, output: int, errors: int) -> None:
+        """Take the host's ends of what the container was started with.
+
+        Raises:
+            ContainerDied: it did not come up.
+        """
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: self._bridge, bridge)
+        self._pipes = (output, errors)
+        for pipe, kept in zip(self._pipes, self._output, strict=True):
+            await loop.connect_read_pipe(lambda kept=kept: kept, os.fdopen(pipe, "rb", buffering=0))
+        self._control = await asyncio.open_connection(sock=control)
+        self._watch = loop.create_task(self._listen())  # owned: `close` ends it
+        with anyio.move_on_after(START_S):
+            await self._ready
+            return
+        self._die("it was not ready in time", "timeout")
+        raise self._end
+
+    @property
+    def _end(self) -> ContainerDied:
+        return self._died or ContainerDied("the container is closed", "closed")
+
+    async def execute(
+        self, code: str, *, tools: Sequence[str] = (), on_call: OnCall | None = None, limit_s: float = 60.0
+    ) -> Outcome:
+        """Run a cell.
+
+        Args:
+            code: Python; `await` may stand at the top level.
+            tools: names of async functions that the code finds.
+            on_call: runs their calls.
+            limit_s: seconds that the code may run; the time in which it waits for calls does not count.
+
+        Raises:
+            ContainerDied: it is gone, and with it what its cells left behind.
+        """
+        if self._died:
+            raise self._end
+        if self._cell:
+            raise SandboxError("a cell of this container is running already")
+        loop = asyncio.get_running_loop()
+        self._cells += 1
+        cell = _Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
+        self._cell = cell
+        began = loop.time()
+        try:
+            await self._tell("thaw")
+            await self._bridge.send(
+                {"t": "exec", "id": cell.id, "code": code, "tools": [{"name": name} for name in tools]}
+            )
+            timed_out = await self._wait(cell, limit_s)
+            failure = await cell.ended
+        finally:
+            self._cell = None
+            for task in cell.pending.values():
+                task.cancel()
+            if not self._died:
+                await self._tell("freeze")
+        for fd, kept in zip(self._pipes, self._output, strict=False):
+            await kept.drained(fd)
+        taken = [kept.take() for kept in self._output]
+        truncated = any(cut for _, cut in taken)
+        return Outcome(taken[0][0], taken[1][0], truncated, failure, timed_out, loop.time() - began)
+
+    async def _wait(self, cell: _Cell, limit_s: float) -> bool:
+        """Wait for the end of a cell, and bring it about when its time is over; whether that was needed."""
+        loop = asyncio.get_running_loop()
+        left = limit_s
+        while True:
+            began, running = loop.time(), not cell.pending
+            done, _ = await asyncio.wait(
+                [cell.ended, *cell.pending.values()],
+                timeout=left if running else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if cell.ended.done():
+                return False
+            if running:
+                left -= loop.time() - began
+            if left <= 0 or (running and not done):
+                break
+        await self._tell("interrupt")
+        await asyncio.wait([cell.ended], timeout=GRACE_S)
+        if not cell.ended.done():
+            self._die(f"the code ran for more than {limit_s:g} s and could not be stopped", "timeout")
+        return True
+
+    def _hear(self, said: Said) -> None:
+        match said:
+            case Ready():
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            case Call():
+                self._called(said)
+            case Ended(number, failure):
+                if self._cell is None or number != self._cell.id:
+                    raise Violation(f"the end of cell {number}, which is not running")
+                if not self._cell.ended.done():
+                    self._cell.ended.set_result(failure)
+
+    def _called(self, call: Call) -> None:
+        cell = self._cell
+        if cell is None:
+            raise Violation("a call while no cell is running")
+        cell.calls += 1
+        if call.id <= cell.last or cell.calls > MAX_CALLS:
+            raise Violation(f"call {call.id} after {cell.last}, the {cell.calls}th of its cell")
+        cell.last = call.id
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._answer(cell, call))  # owned by the cell, which cancels it at its end
+        cell.pending[call.id] = task
+        task.add_done_callback(lambda _: self._answered(cell, call.id))
+        if len(cell.pending) >= MAX_OUTSTANDING and self._bridge.transport:
+            self._bridge.transport.pause_reading()
+
+    def _answered(self, cell: _Cell, number: int) -> None:
+        cell.pending.pop(number, None)
+        transport = self._bridge.transport
+        if transport and not transport.is_closing() and len(cell.pending) < MAX_OUTSTANDING:
+            transport.resume_reading()
+
+    async def _answer(self, cell: _Cell, call: Call) -> None:
+        reply: dict[str, Any] = {"t": "ret", "id": call.id}
+        try:
+            if call.name not in cell.names:
+                raise NameError(f"there is no tool {call.name!r}")
+            reply["value"] = await cell.on_call(call)
+            data = reply
+            json.dumps(reply, allow_nan=False)
+        except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
+            data = {"t": "ret", "id": call.id, "error": {"kind": type(error).__name__, "message": str(error)}}
+        await self._bridge.send(data)
+
+    async def _tell(self, operation: str) -> None:
+        if self._control:
+            body = json.dumps({"op": operation}).encode("ascii")
+            self._control[1].write(struct.pack(">I", len(body)) + body)
+
+    async def stats(self) -> Mapping[str, int]:
+        """Bytes of `memory` and `disk`, and the numbers of `files` and `processes`."""
+        await self._tell("stats")
+        with anyio.fail_after(START_S):
+            return await self._answers.get()
+
+    async def _listen(self) -> None:
+        """What PID 1 says."""
+        assert self._control
+        reader = self._control[0]
+        try:
+            while True:
+                (size,) = struct.unpack(">I", await reader.readexactly(4))
+                message: dict[str, Any] = json.loads(await reader.readexactly(min(size, 1 << 20)))
+                match message.get("op"):
+                    case "over":
+                        self._die(f"it used more than {self._memory_mib} MiB of memory", "memory")
+                    case "ended":
+                        self._die(f"its process ended with status {message.get('status')}", "exit")
+                    case "failed":
+                        self._die(f"it could not be set up: {message.get('error')}", "exit")
+                    case "stats":
+                        self._answers.put_nowait(message)
+                    case _:
+                        pass
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._die("its first process ended", "exit")
+
+    def _lost(self, violation: str | None) -> None:
+        if violation:
+            self._die(f"it broke the protocol: {violation}", "violation")
+        elif self._control is None:
+            self._die("it ended", "exit")
+        else:  # PID 1 says why, unless it is gone as well
+            asyncio.get_running_loop().call_later(0.2, self._die, "the code closed the bridge", "exit")
+
+    def _die(self, message: str, reason: Reason) -> None:
+        if self._died:
+            return
+        self._died = ContainerDied(f"the container died: {message}", reason)
+        self._kill()
+        for future in (self._ready, self._cell.ended if self._cell else None):
+            if future and not future.done():
+                future.set_exception(self._died)
+
+    async def close(self) -> None:
+        """End the container and everything in it."""
+        self._die("it was closed", "closed")
+        if self._ready.done() and not self._ready.cancelled():
+            self._ready.exception()
+        if self._watch:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        if self._control:
+            self._control[1].close()
+        if self._bridge.transport:
+            self._bridge.transport.close()
+        for kept in self._output:
+            kept.close()
+
+    async def __aenter__(self) -> "Container":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def _nobody(call: Call) -> object:
+    raise NameError(f"nobody answers calls of {call.name!r}")

@@ -1,0 +1,1 @@
+"""What runs inside a container. Standard library only."""

@@ -1,0 +1,1 @@
+"""What the Linux kernel enforces around a container. Standard library only."""

@@ -1,0 +1,187 @@
+"""PID 1 of a container: starts the runner, reaps, freezes, watches. Trusted, and out of the code's reach."""
+
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp
+from treadle.sandbox.kernel.frames import Channel
+
+WATCH_S = 0.1
+"""Seconds between two looks at the memory of running code."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a container is made of."""
+
+    limits: limits.Limits
+    mounts: Sequence[root.Mount]
+    environment: Mapping[str, str]
+    seccomp: bytes
+    watched: bool
+    """Whether PID 1 has to bound the memory, for want of a control group."""
+
+
+class Init:
+    """Serves the host on `control` until the host is gone; then the container ends with it."""
+
+    def __init__(self, control: socket.socket, box: Box) -> None:
+        self._channel = Channel(control)
+        self._box = box
+        self._runner = 0
+        self._frozen = False
+
+    def start(self, bridge: int, output: int, errors: int) -> None:
+        """Fork the runner on these descriptors."""
+        self._runner = os.fork()
+        if self._runner == 0:
+            become_runner(self._box, bridge, output, errors)
+        for fd in (bridge, output, errors):
+            os.close(fd)
+        libc.set_capabilities()
+        libc.prctl(libc.PR_SET_DUMPABLE, 0)
+
+    def serve(self) -> NoReturn:
+        wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(signalled)
+        signal.signal(signal.SIGCHLD, _noticed)
+        self._channel.send({"op": "started"})
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(wakeup, select.POLLIN)
+        while True:
+            watching = self._box.watched and not self._frozen
+            ready = dict(poll.poll(WATCH_S * 1000 if watching else None))
+            if wakeup in ready:
+                os.read(wakeup, 4096)
+            self._reap()
+            if self._channel.fileno() in ready:
+                self._answer()
+            if watching and (used := memory_bytes()) > self._box.limits.memory_mib * limits.MIB:
+                self._channel.send({"op": "over", "what": "memory", "bytes": used})
+                os._exit(1)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid, status = 0, 0
+            if pid == self._runner and pid:
+                self._channel.send({"op": "ended", "status": os.waitstatus_to_exitcode(status)})
+                self._runner = 0
+            if pid == 0:
+                return
+
+    def _answer(self) -> None:
+        request = self._channel.receive()
+        if request is None:  # the host is gone
+            os._exit(0)
+        match request["op"]:
+            case "freeze":
+                _signal_all(signal.SIGSTOP)
+                self._frozen = True
+            case "thaw":
+                self._frozen = False
+                _signal_all(signal.SIGCONT)
+            case "interrupt":
+                if self._runner:
+                    os.kill(self._runner, signal.SIGUSR1)
+            case "stats":
+                self._channel.send({"op": "stats", **statistics()})
+            case other:
+                self._channel.send({"op": "failed", "error": f"unknown request {other!r}"})
+
+
+def _signal_all(number: int) -> None:
+    """Signal every process of the container but this one, in one go."""
+    try:
+        os.kill(-1, number)
+    except ProcessLookupError:
+        return
+
+
+def memory_bytes() -> int:
+    """What all processes of the container but this one hold for themselves, and what its files take."""
+    total = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit() and name != "1":
+            try:
+                with open(f"/proc/{name}/statm", encoding="ascii") as file:  # noqa: PTH123
+                    _, resident, shared, *_ = map(int, file.read().split())
+            except (OSError, ValueError):
+                continue
+            total += (resident - shared) * _PAGE
+    return total + disk()[0]
+
+
+def disk() -> tuple[int, int]:
+    """Bytes and files that the container's own file system holds."""
+    found = os.statvfs("/")
+    return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
+
+
+def statistics() -> dict[str, int]:
+    taken, files = disk()
+    processes = sum(name.isdigit() for name in os.listdir("/proc")) - 1  # noqa: PTH208
+    return {"memory": memory_bytes(), "disk": taken, "files": files, "processes": processes}
+
+
+def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
+    """Give up every right, then serve cells. Never returns."""
+    try:
+        _place_descriptors(bridge, output, errors)
+        os.setsid()
+        os.chdir(root.WORKSPACE)
+        os.environ.clear()
+        os.environ.update(box.environment)
+        limits.apply(box.limits)
+        libc.drop_bounding_set()
+        libc.set_capabilities()
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+        landlock.restrict(root.rules(box.mounts))
+        seccomp.install(box.seccomp)
+    except BaseException as error:
+        os.write(2, f"the container could not be closed: {error}\n".encode())
+        os._exit(70)
+    from treadle.sandbox.guest import runner
+
+    try:
+        runner.main(3)
+    finally:
+        os._exit(0)
+
+
+def _place_descriptors(bridge: int, output: int, errors: int) -> None:
+    """0: nothing, 1 and 2: output, 3: the bridge, and no others."""
+    moved = [os.dup(fd) for fd in (os.open("/dev/null", os.O_RDONLY), output, errors, bridge)]
+    moved = [fd if fd > 3 else os.dup(fd) for fd in moved]
+    for number, fd in enumerate(moved):
+        os.dup2(fd, number)
+    libc.close_from(4)
+
+
+def run(control: socket.socket, descriptors: tuple[int, int, int], box: Box) -> NoReturn:
+    """The life of PID 1, from the fork on; what goes wrong at first is told to the host."""
+    init = Init(control, box)
+    try:
+        root.build(box.limits, box.mounts)
+        init.start(*descriptors)
+        init.serve()
+    except BaseException as error:
+        told: dict[str, Any] = {"op": "failed", "error": f"{type(error).__name__}: {error}"}
+        Channel(control).send(told)
+    finally:
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _noticed(*_: object) -> None:
+    """A handler, so that the signal wakes the poll."""

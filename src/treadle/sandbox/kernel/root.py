@@ -1,0 +1,127 @@
+"""The file systems that are seen inside: a small root of its own, read-only but for two folders."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from treadle.sandbox.kernel import libc
+from treadle.sandbox.kernel.landlock import DEVICE, READ, WRITE
+from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT
+from treadle.sandbox.kernel.limits import Limits
+
+HOST = "/.host"
+"""Where the zygote keeps the root of the host; no container sees it."""
+PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
+WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
+_ACCOUNTS = {
+    "passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/workspace:/bin/sh\n",
+    "group": "root:x:0:\nuser:x:1000:\n",
+    "hosts": "127.0.0.1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+USER = 1000
+"""Who the code is, inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the host inside a container."""
+
+    source: str
+    target: str
+    """Absolute, inside."""
+    writable: bool = False
+
+
+def bind(source: str, target: str, *, read_only: bool = True) -> None:
+    """Show `source` at `target`, which is made."""
+    if os.path.isdir(source):  # noqa: PTH112
+        os.makedirs(target, exist_ok=True)  # noqa: PTH103
+    else:
+        Path(target).touch()
+    libc.mount(source, target, None, MS_BIND | MS_REC)
+    if read_only:
+        flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV
+        libc.mount(None, target, None, flags)
+
+
+def build_template(root: str, folders: Mapping[str, str]) -> None:
+    """Make the root in which the zygote lives, and from which containers take their pieces.
+
+    Args:
+        root: an empty folder, in a mount namespace of our own.
+        folders: of the host, by their place inside.
+    """
+    libc.mount("treadle", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=400")
+    for name in _SYSTEM:
+        place = Path("/", name)
+        if place.is_symlink():
+            Path(root, name).symlink_to(os.readlink(place))  # noqa: PTH115
+        elif place.is_dir():
+            bind(str(place), f"{root}/{name}")
+    for target, source in folders.items():
+        bind(source, root + target)
+    Path(root, "dev").mkdir()
+    for name in DEVICES:
+        bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
+    Path(root, "etc").mkdir()
+    for name in _ETC:
+        if Path("/etc", name).exists():
+            bind(os.path.realpath(f"/etc/{name}"), f"{root}/etc/{name}")
+    for name, text in _ACCOUNTS.items():
+        Path(root, "etc", name).write_text(text, "utf-8")
+    for name in (HOST, "/proc", "/run", "/tmp", "/box", WORKSPACE):  # noqa: S108
+        Path(root + name).mkdir()
+    libc.mount("/proc", f"{root}/proc", None, MS_BIND | MS_REC)
+
+
+def enter_template(root: str) -> None:
+    """Make `root` the root of this process; the host's is at `HOST` from then on."""
+    os.chdir(root)
+    libc.pivot_root(".", root + HOST)
+    os.chdir("/")
+    libc.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def build(limits: Limits, mounts: Iterable[Mount]) -> None:
+    """Make the root of a container and enter it: PID 1 of it does so, with all rights in its namespaces."""
+    size = f"size={limits.disk_mib}m,nr_inodes={limits.files + 200},mode=755"
+    libc.mount("box", "/box", "tmpfs", MS_NOSUID | MS_NODEV, size)
+    os.chdir("/box")
+    os.umask(0o022)
+    for name in os.listdir("/"):  # noqa: PTH208
+        _take(name)
+    for name in ("workspace", "workspace/in", "workspace/out", "tmp", "run", "old"):
+        os.mkdir(name, 0o755)  # noqa: PTH102
+    libc.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for mount in mounts:
+        bind(mount.source, f"/box{mount.target}", read_only=not mount.writable)
+    libc.pivot_root(".", "old")
+    os.chdir("/")
+    libc.unmount("/old", libc.MNT_DETACH)
+    os.rmdir("/old")  # noqa: PTH106
+
+
+def _take(name: str) -> None:
+    """Take an entry of the template's root into the root that is being made, the present folder."""
+    if name in ("box", "workspace", "tmp", "run", HOST[1:]):
+        return
+    place = f"/{name}"
+    if os.path.islink(place):  # noqa: PTH114
+        os.symlink(os.readlink(place), name)  # noqa: PTH115, PTH211
+        return
+    os.mkdir(name)  # noqa: PTH102
+    if name != "proc":
+        libc.mount(place, name, None, MS_BIND | MS_REC)
+
+
+def rules(mounts: Iterable[Mount]) -> list[tuple[str, int]]:
+    """What Landlock lets the code touch. All of its root may be read: there is nothing else in it."""
+    write = [(place, WRITE) for place in (WORKSPACE, "/tmp")]  # noqa: S108
+    devices = [(f"/dev/{name}", DEVICE) for name in DEVICES]
+    mounted = [(mount.target, WRITE) for mount in mounts if mount.writable]
+    return [("/", READ), *write, *devices, *mounted]
