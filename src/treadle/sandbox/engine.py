@@ -11,19 +11,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from treadle.errors import SandboxError
+from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, PYTHON, TREADLE, Limits, Mount
 from treadle.sandbox.container import START_S, Container
-from treadle.sandbox.kernel import libc, root, seccomp, zygote
-from treadle.sandbox.kernel.limits import Limits
+
+if TYPE_CHECKING:  # Linux alone has what is in there
+    from treadle.sandbox.kernel.zygote import Setup
 
 FIRST_UID = 0x6000_0000
 """Of containers, where the host is root: far from any user's."""
 ZYGOTE_START_S = 30.0
-_SOURCE = Path(zygote.__file__).parents[3]
+_SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Engine:
 
     limits: Limits = field(default_factory=Limits)
     packages: Packages = field(default_factory=Packages)
-    mounts: Sequence[root.Mount] = ()
+    mounts: Sequence[Mount] = ()
     _connection: socket.socket | None = field(default=None, init=False)
     _process: asyncio.subprocess.Process | None = field(default=None, init=False)
     _folder: str = field(default="", init=False)
@@ -96,16 +98,18 @@ class Engine:
         await self.close()
         raise SandboxError("the process that containers are forked from did not start in time")
 
-    def _setup(self) -> zygote.Setup:
+    def _setup(self) -> "Setup":
+        from treadle.sandbox.kernel.zygote import Setup
+
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        folders = {root.PYTHON: sys.base_prefix, f"{root.TREADLE}/treadle": str(_SOURCE / "treadle")}
-        library = f"{root.PYTHON}/lib/{version}"
-        path = [library, f"{library}/lib-dynload", root.TREADLE]
+        folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
+        library = f"{PYTHON}/lib/{version}"
+        path = [library, f"{library}/lib-dynload", TREADLE]
         if self.packages.folder:
-            folders[root.PACKAGES] = self.packages.folder
-            path.append(root.PACKAGES)
-        python = f"{root.PYTHON}/bin/{version}"
-        return zygote.Setup(self._folder, folders, python, path, self.packages.preloaded)
+            folders[PACKAGES] = self.packages.folder
+            path.append(PACKAGES)
+        python = f"{PYTHON}/bin/{version}"
+        return Setup(self._folder, folders, python, path, self.packages.preloaded)
 
     async def make(self) -> Container:
         """A new container, ready to run code.
@@ -148,7 +152,7 @@ class Engine:
             "uid": FIRST_UID + number if os.geteuid() == 0 else None,
             "limits": asdict(self.limits),
             "mounts": [asdict(mount) for mount in self.mounts],
-            "environment": _ENVIRONMENT,
+            "environment": dict(ENVIRONMENT),
             "seccomp": _filter(),
             "watched": True,
         }
@@ -161,7 +165,7 @@ class Engine:
     def _hear(self) -> None:
         assert self._connection
         try:
-            data = self._connection.recv(zygote.MAX_PACKET_BYTES)
+            data = self._connection.recv(MAX_PACKET_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -201,19 +205,9 @@ class Engine:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-_ENVIRONMENT: Mapping[str, str] = {
-    "PATH": f"{root.PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": root.WORKSPACE,
-    "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",  # noqa: S108
-    "INPUT_DIR": root.INPUT,
-    "OUTPUT_DIR": root.OUTPUT,
-    "PYTHONDONTWRITEBYTECODE": "1",
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-}
-
-
 def _filter() -> str:
+    from treadle.sandbox.kernel import libc, seccomp
+
     machine = seccomp.MACHINES.get(libc.MACHINE)
     if machine is None:
         raise SandboxError(f"containers need a machine of x86_64 or aarch64, not {libc.MACHINE}")

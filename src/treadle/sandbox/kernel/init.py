@@ -5,28 +5,15 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from treadle.sandbox.box import MIB, WORKSPACE, Box
 from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp
 from treadle.sandbox.kernel.frames import Channel
 
 WATCH_S = 0.1
 """Seconds between two looks at the memory of running code."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """What a container is made of."""
-
-    limits: limits.Limits
-    mounts: Sequence[root.Mount]
-    environment: Mapping[str, str]
-    seccomp: bytes
-    watched: bool
-    """Whether PID 1 has to bound the memory, for want of a control group."""
 
 
 class Init:
@@ -64,7 +51,7 @@ class Init:
             self._reap()
             if self._channel.fileno() in ready:
                 self._answer()
-            if watching and (used := memory_bytes()) > self._box.limits.memory_mib * limits.MIB:
+            if watching and (used := memory_bytes()) > self._box.limits.memory_mib * MIB:
                 self._channel.send({"op": "over", "what": "memory", "bytes": used})
                 os._exit(1)
 
@@ -139,7 +126,8 @@ def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
     try:
         _place_descriptors(bridge, output, errors)
         os.setsid()
-        os.chdir(root.WORKSPACE)
+        os.chdir(WORKSPACE)
+        # not a reader of settings: the code gets an environment of its own
         os.environ.clear()
         os.environ.update(box.environment)
         limits.apply(box.limits)

@@ -1,33 +1,14 @@
-"""What one process may use."""
+"""The limits that one process puts on itself."""
 
 import resource
-from dataclasses import dataclass
 
+from treadle.sandbox.box import MIB, Limits
 from treadle.sandbox.kernel import libc
 
-MIB = 1 << 20
 _M_ARENA_MAX = -8
 _ARENAS = 2
 """Of malloc: each takes 64 MiB of address space, and a thread would get one of its own."""
 _STACK_BYTES = 8 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a container may use."""
-
-    memory_mib: int = 512
-    """All processes and files together."""
-    cpu_s: int = 60
-    """Of running code, for one cell."""
-    processes: int = 64
-    """And threads."""
-    disk_mib: int = 256
-    files: int = 20_000
-    """Files and folders."""
-    file_mib: int = 64
-    """The largest file."""
-    open_files: int = 256
 
 
 def apply(limits: Limits) -> None:

@@ -2,18 +2,15 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from treadle.sandbox.box import WORKSPACE, Limits, Mount
 from treadle.sandbox.kernel import libc
 from treadle.sandbox.kernel.landlock import DEVICE, READ, WRITE
 from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT
-from treadle.sandbox.kernel.limits import Limits
 
 HOST = "/.host"
 """Where the zygote keeps the root of the host; no container sees it."""
-PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
-WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
@@ -25,16 +22,6 @@ _ACCOUNTS = {
 }
 USER = 1000
 """Who the code is, inside."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A folder of the host inside a container."""
-
-    source: str
-    target: str
-    """Absolute, inside."""
-    writable: bool = False
 
 
 def bind(source: str, target: str, *, read_only: bool = True) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from treadle.sandbox.box import MAX_PACKET_BYTES, Box, Limits, Mount
 from treadle.sandbox.kernel import init, libc, root
-from treadle.sandbox.kernel.limits import Limits
 
 NAMESPACES = (
     libc.CLONE_NEWUSER
@@ -29,7 +29,6 @@ NAMESPACES = (
     | libc.CLONE_NEWUTS
     | libc.CLONE_NEWCGROUP
 )
-MAX_PACKET_BYTES = 128 * 1024
 PRELOADED = (
     "asyncio",
     "json",
@@ -159,6 +158,8 @@ class Zygote:
         """The host is gone, and everything goes with it."""
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
+        for pid in self._children:
+            os.waitpid(pid, 0)
         os._exit(0)
 
     def _reap(self) -> None:
@@ -230,10 +231,10 @@ def _begin(request: Mapping[str, Any], descriptors: Sequence[int], go: int) -> N
     init.run(channel, (bridge, output, errors), box_of(request))
 
 
-def box_of(request: Mapping[str, Any]) -> init.Box:
-    return init.Box(
+def box_of(request: Mapping[str, Any]) -> Box:
+    return Box(
         Limits(**request["limits"]),
-        [root.Mount(**mount) for mount in request["mounts"]],
+        [Mount(**mount) for mount in request["mounts"]],
         request["environment"],
         bytes.fromhex(request["seccomp"]),
         request["watched"],

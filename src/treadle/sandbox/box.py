@@ -1,0 +1,66 @@
+"""What a container is made of: plain values, the same on the host and inside."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MIB = 1 << 20
+MAX_PACKET_BYTES = 128 * 1024
+"""Of a message between the host and a zygote."""
+WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
+PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
+"""Where the interpreter, the packages and our own guest stand inside: no path of the host is seen there."""
+
+ENVIRONMENT: Mapping[str, str] = {
+    "PATH": f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
+    "HOME": WORKSPACE,
+    "LANG": "C.UTF-8",
+    "TMPDIR": "/tmp",  # noqa: S108
+    "INPUT_DIR": INPUT,
+    "OUTPUT_DIR": OUTPUT,
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # a preloaded library must start no threads
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container may use."""
+
+    memory_mib: int = 512
+    """All processes and files together."""
+    cpu_s: float = 60.0
+    """Of running code, for one cell."""
+    processes: int = 64
+    """And threads."""
+    disk_mib: int = 256
+    files: int = 20_000
+    """Files and folders."""
+    file_mib: int = 64
+    """The largest file."""
+    open_files: int = 256
+    output_kib: int = 64
+    """Of what one cell prints, as far as it is kept; of more, the beginning and the last quarter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of the host inside a container."""
+
+    source: str
+    target: str
+    """Absolute, inside."""
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A container to be made."""
+
+    limits: Limits
+    mounts: Sequence[Mount]
+    environment: Mapping[str, str]
+    seccomp: bytes
+    """The packed filter."""
+    watched: bool
+    """Whether PID 1 has to bound the memory, for want of a control group."""
