@@ -95,14 +95,37 @@ class _Bridge(asyncio.Protocol):
             self.transport.write(frame(message))
 
 
+class Clock:
+    """Counts the time in which code runs, and not that in which it waits for calls."""
+
+    def __init__(self, limit_s: float, over: Callable[[], None]) -> None:
+        self._left = limit_s
+        self._over = over
+        self._timer: asyncio.TimerHandle | None = None
+        self._began = 0.0
+
+    def go_on(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._began = loop.time()
+        self._timer = loop.call_later(max(self._left, 0.0), self._over)
+
+    def pause(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+            self._left -= asyncio.get_running_loop().time() - self._began
+
+
 @dataclass(slots=True)
 class _Cell:
     id: int
     on_call: OnCall
     names: frozenset[str]
     ended: "asyncio.Future[Failure | None]"
+    clock: "Clock" = field(init=False)
     calls: int = 0
     last: int = 0
+    timed_out: bool = False
     pending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
 
 
@@ -140,6 +163,7 @@ class Container:
         self._watch = loop.create_task(self._listen())  # owned: `close` ends it
         with anyio.move_on_after(START_S):
             await self._ready
+            self._tell("freeze")
             return
         self._die("it was not ready in time", "timeout")
         raise self._end
@@ -169,49 +193,37 @@ class Container:
         loop = asyncio.get_running_loop()
         self._cells += 1
         cell = _Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
+        cell.clock = Clock(limit_s, lambda: self._time_is_over(cell))
         self._cell = cell
         began = loop.time()
         try:
-            await self._tell("thaw")
+            self._tell("thaw")
             await self._bridge.send(
                 {"t": "exec", "id": cell.id, "code": code, "tools": [{"name": name} for name in tools]}
             )
-            timed_out = await self._wait(cell, limit_s)
+            cell.clock.go_on()
             failure = await cell.ended
         finally:
             self._cell = None
+            cell.clock.pause()
             for task in cell.pending.values():
                 task.cancel()
-            if not self._died:
-                await self._tell("freeze")
+            self._tell("freeze")
         for fd, kept in zip(self._pipes, self._output, strict=False):
             await kept.drained(fd)
         taken = [kept.take() for kept in self._output]
         truncated = any(cut for _, cut in taken)
-        return Outcome(taken[0][0], taken[1][0], truncated, failure, timed_out, loop.time() - began)
+        return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
 
-    async def _wait(self, cell: _Cell, limit_s: float) -> bool:
-        """Wait for the end of a cell, and bring it about when its time is over; whether that was needed."""
-        loop = asyncio.get_running_loop()
-        left = limit_s
-        while True:
-            began, running = loop.time(), not cell.pending
-            done, _ = await asyncio.wait(
-                [cell.ended, *cell.pending.values()],
-                timeout=left if running else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if cell.ended.done():
-                return False
-            if running:
-                left -= loop.time() - began
-            if left <= 0 or (running and not done):
-                break
-        await self._tell("interrupt")
-        await asyncio.wait([cell.ended], timeout=GRACE_S)
+    def _time_is_over(self, cell: _Cell) -> None:
+        """Stop the code softly, and after a grace for good."""
+        cell.timed_out = True
+        self._tell("interrupt")
+        asyncio.get_running_loop().call_later(GRACE_S, self._stop_hard, cell)
+
+    def _stop_hard(self, cell: _Cell) -> None:
         if not cell.ended.done():
-            self._die(f"the code ran for more than {limit_s:g} s and could not be stopped", "timeout")
-        return True
+            self._die("the code ran out of time and could not be stopped", "timeout")
 
     def _hear(self, said: Said) -> None:
         match said:
@@ -236,6 +248,8 @@ class Container:
         cell.last = call.id
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._answer(cell, call))  # owned by the cell, which cancels it at its end
+        if not cell.pending:
+            cell.clock.pause()
         cell.pending[call.id] = task
         task.add_done_callback(lambda _: self._answered(cell, call.id))
         if len(cell.pending) >= MAX_OUTSTANDING and self._bridge.transport:
@@ -243,6 +257,8 @@ class Container:
 
     def _answered(self, cell: _Cell, number: int) -> None:
         cell.pending.pop(number, None)
+        if not cell.pending and not cell.ended.done():
+            cell.clock.go_on()
         transport = self._bridge.transport
         if transport and not transport.is_closing() and len(cell.pending) < MAX_OUTSTANDING:
             transport.resume_reading()
@@ -259,14 +275,14 @@ class Container:
             data = {"t": "ret", "id": call.id, "error": {"kind": type(error).__name__, "message": str(error)}}
         await self._bridge.send(data)
 
-    async def _tell(self, operation: str) -> None:
-        if self._control:
+    def _tell(self, operation: str) -> None:
+        if self._control and not self._died:
             body = json.dumps({"op": operation}).encode("ascii")
             self._control[1].write(struct.pack(">I", len(body)) + body)
 
     async def stats(self) -> Mapping[str, int]:
         """Bytes of `memory` and `disk`, and the numbers of `files` and `processes`."""
-        await self._tell("stats")
+        self._tell("stats")
         with anyio.fail_after(START_S):
             return await self._answers.get()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from treadle.sandbox.guest.bridge import Bridge, Frame
+from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
 """Not SIGINT: `asyncio.run` turns the first of those into the cancellation of one task."""
@@ -41,7 +41,6 @@ class Runner:
         sys.modules["__main__"] = self._module
         asyncio.set_event_loop(self._loop)
         signal.signal(INTERRUPT, self._interrupt)
-        self._bridge.start()
         self._bridge.send({"t": "ready"})
         while (frame := self._next()) is not None:
             error = self._run(frame)
@@ -52,7 +51,9 @@ class Runner:
     def _next(self) -> Frame | None:
         while True:
             try:
-                return self._bridge.cells.get()
+                return self._bridge.next_cell()
+            except HostGone:
+                return None
             except CellInterrupted:  # it came too late for the cell before
                 continue
 
@@ -89,7 +90,7 @@ class Runner:
 
 def _stub(bridge: Bridge, name: str) -> Callable[..., Any]:
     async def tool(arguments: Mapping[str, Any] | None = None, /, **named: Any) -> Any:
-        return await asyncio.wrap_future(bridge.call(name, {**(arguments or {}), **named}))
+        return await bridge.call_async(name, {**(arguments or {}), **named})
 
     tool.__name__ = tool.__qualname__ = name
     return tool
