@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,10 +18,9 @@ from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, PYTHON,
 from treadle.sandbox.container import START_S, Container
 
 if TYPE_CHECKING:  # Linux alone has what is in there
+    from treadle.sandbox.claims import Claim
     from treadle.sandbox.kernel.zygote import Setup
 
-FIRST_UID = 0x6000_0000
-"""Of containers, where the host is root: far from any user's."""
 ZYGOTE_START_S = 30.0
 _SOURCE = Path(__file__).parents[2]
 
@@ -47,7 +44,7 @@ class Engine:
     mounts: Sequence[Mount] = ()
     _connection: socket.socket | None = field(default=None, init=False)
     _process: asyncio.subprocess.Process | None = field(default=None, init=False)
-    _folder: str = field(default="", init=False)
+    _claim: "Claim | None" = field(default=None, init=False)
     _made: dict[int, "asyncio.Future[int]"] = field(
         default_factory=dict[int, "asyncio.Future[int]"], init=False
     )
@@ -68,10 +65,12 @@ class Engine:
         Raises:
             SandboxError: it does not come up; the message has what it said.
         """
+        from treadle.sandbox.claims import claim
+
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self._folder = tempfile.mkdtemp(prefix="treadle-root-")
+        self._claim = claim()
         self._ready = loop.create_future()
         setup = self._setup()
         code = (
@@ -101,6 +100,7 @@ class Engine:
     def _setup(self) -> "Setup":
         from treadle.sandbox.kernel.zygote import Setup
 
+        assert self._claim
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
         library = f"{PYTHON}/lib/{version}"
@@ -109,7 +109,7 @@ class Engine:
             folders[PACKAGES] = self.packages.folder
             path.append(PACKAGES)
         python = f"{PYTHON}/bin/{version}"
-        return Setup(self._folder, folders, python, path, self.packages.preloaded)
+        return Setup(str(self._claim.folder), folders, python, path, self.packages.preloaded)
 
     async def make(self) -> Container:
         """A new container, ready to run code.
@@ -149,7 +149,7 @@ class Engine:
         return {
             "op": "make",
             "id": number,
-            "uid": FIRST_UID + number if os.geteuid() == 0 else None,
+            "uid": self._claim.next_uid() if self._claim else None,
             "limits": asdict(self.limits),
             "mounts": [asdict(mount) for mount in self.mounts],
             "environment": dict(ENVIRONMENT),
@@ -201,8 +201,9 @@ class Engine:
             if self._process.returncode is None:
                 self._process.kill()
                 await self._process.wait()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._claim:
+            self._claim.release()
+            self._claim = None
 
 
 def _filter() -> str:

@@ -1,0 +1,108 @@
+"""What an engine claims for itself on the host: a folder, and user ids for its containers.
+
+Claims are files with a lock, which the kernel lets go of when the process ends, however it ends: so a claim of
+a dead engine is known, and one of a live engine is left alone.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from treadle.errors import SandboxError
+
+FIRST_UID = 0x6000_0000
+"""Of containers, where the host is root: far from the ids of users, and those that `/etc/subuid` gives away."""
+RANGE = 4096
+"""User ids of one engine."""
+RANGES = 4096
+
+
+@dataclass(slots=True)
+class Claim:
+    """Held until it is released, or the process ends."""
+
+    folder: Path
+    """Empty, and nobody else's."""
+    first_uid: int | None
+    """Of `RANGE` ids, or None where the host is not root."""
+    _locks: tuple[int, ...]
+    _given: int = 0
+
+    def next_uid(self) -> int | None:
+        """A user id that none of the last `RANGE` containers had."""
+        if self.first_uid is None:
+            return None
+        uid = self.first_uid + self._given % RANGE
+        self._given += 1
+        return uid
+
+    def release(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.with_suffix(".lock").unlink(missing_ok=True)
+        for fd in self._locks:
+            os.close(fd)
+        self._locks = ()
+
+
+def claim() -> Claim:
+    """Claim a folder, and user ids if this process is root; what dead engines left behind is removed.
+
+    Raises:
+        SandboxError: the place for claims is not ours alone, or all ranges of ids are taken.
+    """
+    place = _place()
+    _sweep(place)
+    folder = Path(tempfile.mkdtemp(prefix="engine-", dir=place))
+    locks = [_lock(folder.with_suffix(".lock"))]
+    first: int | None = None
+    if os.geteuid() == 0:
+        number, fd = _free_range(place)
+        locks.append(fd)
+        first = FIRST_UID + number * RANGE
+    held = tuple(fd for fd in locks if fd is not None)
+    return Claim(folder, first, held)
+
+
+def _place() -> Path:
+    """The folder of all claims of this user."""
+    # of root, the one place that all its engines know: they must not share user ids, whatever their TMPDIR is
+    root = os.geteuid() == 0 and Path("/run").is_dir()
+    place = Path("/run/treadle" if root else f"{tempfile.gettempdir()}/treadle-{os.geteuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise SandboxError(f"{place} must be a folder of this user alone (mode 700): remove it")
+    return place
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock of `path`, or None while somebody else does."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _sweep(place: Path) -> None:
+    for lock in place.glob("engine-*.lock"):
+        fd = _lock(lock)
+        if fd is None:
+            continue
+        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        lock.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def _free_range(place: Path) -> tuple[int, int]:
+    for number in range(RANGES):
+        fd = _lock(place / f"uids-{number}.lock")
+        if fd is not None:
+            return number, fd
+    raise SandboxError(f"all {RANGES} ranges of user ids are taken: stop other engines on this machine")
