@@ -1,7 +1,7 @@
 """What an engine claims for itself on the host: a folder, and user ids for its containers.
 
-Claims are files with a lock, which the kernel lets go of when the process ends, however it ends: so a claim of
-a dead engine is known, and one of a live engine is left alone.
+Claims are files with a lock, which the kernel lets go of when the process ends, however it ends: so a claim
+of a dead engine is known, and one of a live engine is left alone.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 from treadle.errors import SandboxError
 
 FIRST_UID = 0x6000_0000
-"""Of containers, where the host is root: far from the ids of users, and those that `/etc/subuid` gives away."""
+"""Of containers, where the host is root: far from users, and from what `/etc/subuid` gives away."""
 RANGE = 4096
 """User ids of one engine."""
 RANGES = 4096
