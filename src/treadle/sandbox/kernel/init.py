@@ -5,10 +5,12 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import MIB, WORKSPACE, Box
+from treadle.sandbox.box import MIB, WORKSPACE, Box, Mount
 from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp
+from treadle.sandbox.kernel.files import Files
 from treadle.sandbox.kernel.frames import Channel
 
 WATCH_S = 0.1
@@ -24,6 +26,7 @@ class Init:
         self._box = box
         self._runner = 0
         self._frozen = False
+        self._files = Files(box)
 
     def start(self, bridge: int, output: int, errors: int) -> None:
         """Fork the runner on these descriptors."""
@@ -81,6 +84,8 @@ class Init:
             case "interrupt":
                 if self._runner:
                     os.kill(self._runner, signal.SIGUSR1)
+            case "files":
+                self._channel.send(*self._files.answer(request, self._channel.read(request["size"])))
             case "stats":
                 self._channel.send({"op": "stats", **statistics()})
             case other:
@@ -156,11 +161,16 @@ def _place_descriptors(bridge: int, output: int, errors: int) -> None:
     libc.close_from(4)
 
 
-def run(control: socket.socket, descriptors: tuple[int, int, int], box: Box) -> NoReturn:
+def run(
+    control: socket.socket,
+    descriptors: tuple[int, int, int],
+    box: Box,
+    mounts: Sequence[tuple[Mount, int]],
+) -> NoReturn:
     """The life of PID 1, from the fork on; what goes wrong at first is told to the host."""
     init = Init(control, box)
     try:
-        root.build(box.limits, box.mounts)
+        root.build(box.limits, mounts)
         init.start(*descriptors)
         init.serve()
     except BaseException as error:

@@ -66,6 +66,31 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
     _checked(_LIBC.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
 
 
+AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_IDMAP = 1, 2, 4, 0x100000
+
+
+def open_tree(path: str) -> int:
+    """A copy of what is mounted at `path`, attached nowhere."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | AT_RECURSIVE
+    return call("open_tree", AT_FDCWD, ctypes.c_char_p(path.encode()), flags)
+
+
+def mount_setattr(tree: int, attributes: int, users: int = 0) -> None:
+    """Set attributes of all that is mounted in `tree`; with `ATTR_IDMAP`, `users` is a user namespace."""
+    given = (ctypes.c_uint64 * 4)(attributes, 0, 0, users)
+    size = ctypes.sizeof(given)
+    call("mount_setattr", tree, ctypes.c_char_p(b""), AT_EMPTY_PATH | AT_RECURSIVE, ctypes.byref(given), size)
+
+
+def move_mount(tree: int, target: str) -> None:
+    """Attach a tree that is attached nowhere."""
+    empty, place = ctypes.c_char_p(b""), ctypes.c_char_p(target.encode())
+    call("move_mount", tree, empty, AT_FDCWD, place, _MOVE_MOUNT_F_EMPTY_PATH)
+
+
 def unmount(target: str, flags: int = 0) -> None:
     _checked(_LIBC.umount2(target.encode(), flags), f"umount {target}")
 

@@ -74,8 +74,13 @@ def enter_template(root: str) -> None:
     libc.mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def build(limits: Limits, mounts: Iterable[Mount]) -> None:
-    """Make the root of a container and enter it: PID 1 of it does so, with all rights in its namespaces."""
+def build(limits: Limits, mounts: Iterable[tuple[Mount, int]]) -> None:
+    """Make the root of a container and enter it: PID 1 of it does so, with all rights in its namespaces.
+
+    Args:
+        limits: the size of its own file system.
+        mounts: what else is seen, each with its tree (see `kernel.mounts`).
+    """
     size = f"size={limits.disk_mib}m,nr_inodes={limits.files + 200},mode=755"
     libc.mount("box", "/box", "tmpfs", MS_NOSUID | MS_NODEV, size)
     os.chdir("/box")
@@ -85,8 +90,9 @@ def build(limits: Limits, mounts: Iterable[Mount]) -> None:
     for name in ("workspace", "workspace/in", "workspace/out", "tmp", "run", "old"):
         os.mkdir(name, 0o755)  # noqa: PTH102
     libc.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    for mount in mounts:
-        bind(mount.source, f"/box{mount.target}", read_only=not mount.writable)
+    for mount, tree in mounts:
+        os.makedirs(f"/box{mount.target}", exist_ok=True)  # noqa: PTH103
+        libc.move_mount(tree, f"/box{mount.target}")
     libc.pivot_root(".", "old")
     os.chdir("/")
     libc.unmount("/old", libc.MNT_DETACH)

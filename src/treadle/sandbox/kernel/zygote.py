@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from treadle.sandbox.box import MAX_PACKET_BYTES, Box, Limits, Mount
-from treadle.sandbox.kernel import init, libc, root
+from treadle.sandbox.kernel import init, libc, mounts, root
 
 NAMESPACES = (
     libc.CLONE_NEWUSER
@@ -130,9 +130,12 @@ class Zygote:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._children: set[int] = set()
+        self._own: list[int] = [connection.fileno()]
+        """Descriptors that are no container's business."""
 
     def serve(self, failed: Sequence[str]) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._own += [wakeup, signalled]
         signal.set_wakeup_fd(signalled)
         signal.signal(signal.SIGCHLD, _noticed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's
@@ -190,20 +193,27 @@ class Zygote:
                 os.close(fd)
 
     def _make(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
+        uid: int | None = request["uid"]
+        box = box_of(request)
+        trees = mounts.trees(box.mounts, uid)
+        try:
+            return self._fork(box, uid, descriptors, trees)
+        finally:
+            mounts.close(trees)
+
+    def _fork(
+        self, box: Box, uid: int | None, descriptors: Sequence[int], trees: Sequence[tuple[Mount, int]]
+    ) -> int:
         go, gone = os.pipe()
         pid = libc.clone(NAMESPACES)
         if pid == 0:
-            os.close(gone)
-            _begin(request, descriptors, go)
+            for fd in (gone, *self._own):
+                os.close(fd)
+            _begin(box, descriptors, go, trees)
         os.close(go)
         self._children.add(pid)
         try:
-            if request["uid"] is not None:
-                map_user(pid, request["uid"], request["uid"])
-            else:
-                map_user(pid, os.geteuid(), os.getegid())
-            if cgroup := request.get("cgroup"):
-                Path(root.HOST + cgroup, "cgroup.procs").write_text(str(pid), "ascii")
+            map_user(pid, os.geteuid() if uid is None else uid, os.getegid() if uid is None else uid)
             os.write(gone, b"g")
         except OSError:
             os.kill(pid, signal.SIGKILL)
@@ -213,22 +223,21 @@ class Zygote:
         return pid
 
 
-def _begin(request: Mapping[str, Any], descriptors: Sequence[int], go: int) -> NoReturn:
+def _begin(box: Box, descriptors: Sequence[int], go: int, trees: Sequence[tuple[Mount, int]]) -> NoReturn:
     """The first steps of a container, in its PID 1."""
-    control, *rest = descriptors
+    signal.set_wakeup_fd(-1)
+    control, bridge, output, errors = descriptors
     channel = socket.socket(fileno=control)
     if os.read(go, 1) != b"g":
         os._exit(1)
     os.close(go)
-    signal.set_wakeup_fd(-1)
     if os.getgroups():
         os.setgroups([])
     os.setresgid(root.USER, root.USER, root.USER)
     os.setresuid(root.USER, root.USER, root.USER)
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     libc.sethostname("container")
-    bridge, output, errors = rest
-    init.run(channel, (bridge, output, errors), box_of(request))
+    init.run(channel, (bridge, output, errors), box, trees)
 
 
 def box_of(request: Mapping[str, Any]) -> Box:
