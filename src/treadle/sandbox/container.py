@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -11,18 +10,20 @@ from typing import Any, Literal, TypeAlias
 import anyio
 
 from treadle.errors import SandboxError
+from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
 from treadle.sandbox.bridge.frames import (
     MAX_CALLS,
     MAX_OUTSTANDING,
     Call,
     Ended,
     Failure,
-    Frames,
     Ready,
     Said,
     Violation,
-    frame,
 )
+from treadle.sandbox.bridge.host import Bridge
+from treadle.sandbox.control import Broken, Control, Steps
+from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
 from treadle.sandbox.output import Output
 
 OnCall: TypeAlias = Callable[[Call], Awaitable[object]]
@@ -54,45 +55,6 @@ class Outcome:
     failure: Failure | None
     timed_out: bool
     duration_s: float
-
-
-class _Bridge(asyncio.Protocol):
-    """Frames of the runner, handed on as they come."""
-
-    def __init__(self, said: Callable[[Said], None], gone: Callable[[str | None], None]) -> None:
-        self._frames = Frames()
-        self._said = said
-        self._gone = gone
-        self.transport: asyncio.Transport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for said in self._frames.feed(data):
-                self._said(said)
-        except Violation as error:
-            self._gone(str(error))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._writable.set()
-        self._gone(None)
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    async def send(self, message: Mapping[str, Any]) -> None:
-        """Write a frame; wait while the guest does not read."""
-        await self._writable.wait()
-        if self.transport and not self.transport.is_closing():
-            self.transport.write(frame(message))
 
 
 class Clock:
@@ -132,21 +94,31 @@ class _Cell:
 class Container:
     """One container. Made by an engine; close it, or leave it as an async context manager."""
 
-    def __init__(self, pid: int, memory_mib: int, kill: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pid: int,
+        limits: Limits,
+        kill: Callable[[], None],
+        gone: "Callable[[Container], None]",
+    ) -> None:
         self.pid = pid
         """Of its PID 1, on the host."""
-        self._memory_mib = memory_mib
+        self._limits = limits
         self._kill = kill
+        self._gone = gone
         self._cells = 0
         self._cell: _Cell | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._bridge = _Bridge(self._hear, self._lost)
-        self._control: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._output = Output(), Output()
+        self._bridge = Bridge(self._hear, self._lost)
+        self._control: Control | None = None
+        self._steps = Steps(self._send, self._end_for)
+        self._files = Files(self._steps)
+        kept = limits.output_kib * 1024
+        self._output = Output(kept, kept // 4), Output(kept, kept // 4)
         self._pipes: tuple[int, ...] = ()
         self._died: ContainerDied | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
 
     async def connect(self, bridge: Any, control: Any, output: int, errors: int) -> None:
         """Take the host's ends of what the container was started with.
@@ -159,7 +131,7 @@ class Container:
         self._pipes = (output, errors)
         for pipe, kept in zip(self._pipes, self._output, strict=True):
             await loop.connect_read_pipe(lambda kept=kept: kept, os.fdopen(pipe, "rb", buffering=0))
-        self._control = await asyncio.open_connection(sock=control)
+        self._control = Control(*await asyncio.open_connection(sock=control))
         self._watch = loop.create_task(self._listen())  # owned: `close` ends it
         with anyio.move_on_after(START_S):
             await self._ready
@@ -173,7 +145,12 @@ class Container:
         return self._died or ContainerDied("the container is closed", "closed")
 
     async def execute(
-        self, code: str, *, tools: Sequence[str] = (), on_call: OnCall | None = None, limit_s: float = 60.0
+        self,
+        code: str,
+        *,
+        tools: Sequence[str] = (),
+        on_call: OnCall | None = None,
+        limit_s: float | None = None,
     ) -> Outcome:
         """Run a cell.
 
@@ -182,6 +159,7 @@ class Container:
             tools: names of async functions that the code finds.
             on_call: runs their calls.
             limit_s: seconds that the code may run; the time in which it waits for calls does not count.
+                None: as the container's limits say.
 
         Raises:
             ContainerDied: it is gone, and with it what its cells left behind.
@@ -193,6 +171,7 @@ class Container:
         loop = asyncio.get_running_loop()
         self._cells += 1
         cell = _Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
+        limit_s = self._limits.cpu_s if limit_s is None else limit_s
         cell.clock = Clock(limit_s, lambda: self._time_is_over(cell))
         self._cell = cell
         began = loop.time()
@@ -203,6 +182,10 @@ class Container:
             )
             cell.clock.go_on()
             failure = await cell.ended
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await self._give_up(cell)
+            raise
         finally:
             self._cell = None
             cell.clock.pause()
@@ -214,6 +197,16 @@ class Container:
         taken = [kept.take() for kept in self._output]
         truncated = any(cut for _, cut in taken)
         return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
+
+    async def _give_up(self, cell: _Cell) -> None:
+        """Nobody waits for the cell any more: stop it. The container stays if that works at once."""
+        for task in cell.pending.values():
+            task.cancel()
+        self._tell("interrupt")
+        await asyncio.wait([cell.ended], timeout=GRACE_S)
+        if not cell.ended.done():
+            self._die("its cell was cancelled and could not be stopped", "closed")
+        cell.ended.exception()  # looked at: it warns nobody
 
     def _time_is_over(self, cell: _Cell) -> None:
         """Stop the code softly, and after a grace for good."""
@@ -277,8 +270,62 @@ class Container:
 
     def _tell(self, operation: str) -> None:
         if self._control and not self._died:
-            body = json.dumps({"op": operation}).encode("ascii")
-            self._control[1].write(struct.pack(">I", len(body)) + body)
+            self._control.tell({"op": operation})
+
+    def _send(self, message: Mapping[str, Any], payload: bytes) -> None:
+        if self._control is None or self._died:
+            raise self._end
+        self._control.tell(message, payload)
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file, and the folders that lead to it; the code sees it whole or not at all.
+
+        Args:
+            path: relative to /workspace, or absolute, in there, in /tmp or in a mount.
+            data: the content.
+
+        Raises:
+            SandboxError: the disk is full, the file too long, or a folder or a link in the way.
+        """
+        await self._files.put(path, data)
+
+    async def get(self, path: str, *, limit: int = MAX_GET_BYTES) -> bytes:
+        """The content of a regular file, to which no link leads.
+
+        Raises:
+            SandboxError: there is none, or it has more than `limit` bytes.
+        """
+        return await self._files.get(path, limit)
+
+    async def list(self, path: str = WORKSPACE) -> Listing:
+        """What is in a folder and all below it; links are told, and not followed.
+
+        Raises:
+            SandboxError: there is no such folder.
+        """
+        return await self._files.listing(path)
+
+    async def marks(self, folder: str = OUTPUT) -> Marks:
+        """How things are in a folder, for `collect` to tell later what is new there."""
+        return await self._files.marks(folder)
+
+    async def collect(
+        self,
+        folder: str = OUTPUT,
+        *,
+        max_files: int = 100,
+        max_bytes: int = MAX_GET_BYTES,
+        since: Marks | None = None,
+    ) -> Collected:
+        """The regular files in a folder and below, as far as they fit, and why others were left.
+
+        Args:
+            folder: where; that it is gone, or a link by now, is told like a file that was left.
+            max_files: how many, at most.
+            max_bytes: of all together; what was read of a file that was not taken after all counts too.
+            since: leave out what has not changed since then.
+        """
+        return await self._files.collect(folder, max_files, max_bytes, since)
 
     async def stats(self) -> Mapping[str, int]:
         """Bytes of `memory` and `disk`, and the numbers of `files` and `processes`."""
@@ -289,24 +336,29 @@ class Container:
     async def _listen(self) -> None:
         """What PID 1 says."""
         assert self._control
-        reader = self._control[0]
         try:
             while True:
-                (size,) = struct.unpack(">I", await reader.readexactly(4))
-                message: dict[str, Any] = json.loads(await reader.readexactly(min(size, 1 << 20)))
-                match message.get("op"):
-                    case "over":
-                        self._die(f"it used more than {self._memory_mib} MiB of memory", "memory")
-                    case "ended":
-                        self._die(f"its process ended with status {message.get('status')}", "exit")
-                    case "failed":
-                        self._die(f"it could not be set up: {message.get('error')}", "exit")
-                    case "stats":
-                        self._answers.put_nowait(message)
-                    case _:
-                        pass
+                message, payload = await self._control.hear()
+                self._said(message, payload)
+        except Broken as error:
+            self._die(f"its first process broke the protocol: {error}", "violation")
         except (asyncio.IncompleteReadError, ConnectionError):
             self._die("its first process ended", "exit")
+
+    def _said(self, message: Mapping[str, Any], payload: bytes) -> None:
+        match message.get("op"):
+            case "files":
+                self._steps.heard(message, payload)
+            case "over":
+                self._die(f"it used more than {self._limits.memory_mib} MiB of memory", "memory")
+            case "ended":
+                self._die(f"its process ended with status {message.get('status')}", "exit")
+            case "failed":
+                self._die(f"it could not be set up: {message.get('error')}", "exit")
+            case "stats":
+                self._answers.put_nowait(message)
+            case _:
+                pass
 
     def _lost(self, violation: str | None) -> None:
         if violation:
@@ -324,6 +376,11 @@ class Container:
         for future in (self._ready, self._cell.ended if self._cell else None):
             if future and not future.done():
                 future.set_exception(self._died)
+        self._steps.lost(self._died)
+
+    def _end_for(self, message: str, reason: Literal["timeout", "violation"]) -> ContainerDied:
+        self._die(message, reason)
+        return self._end
 
     async def close(self) -> None:
         """End the container and everything in it."""
@@ -334,11 +391,12 @@ class Container:
             self._watch.cancel()
             await asyncio.wait([self._watch])
         if self._control:
-            self._control[1].close()
+            self._control.close()
         if self._bridge.transport:
             self._bridge.transport.close()
         for kept in self._output:
             kept.close()
+        self._gone(self)
 
     async def __aenter__(self) -> "Container":
         return self

@@ -6,10 +6,11 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.kernel.zygote import Setup
 
 ZYGOTE_START_S = 30.0
+MAX_FORKS, MAX_AGE_S = 1_000, 3600.0
+"""After so many containers or seconds a new zygote takes over: all its children share its memory layout."""
+_SAID_BYTES = 4000
 _SOURCE = Path(__file__).parents[2]
 
 
@@ -35,32 +39,33 @@ class Packages:
     """Modules that the zygote imports."""
 
 
-@dataclass(slots=True)
-class Engine:
-    """Containers of one kind. Used by one event loop; close it, or leave it as an async context manager."""
+class Zygote:
+    """The process from which containers are forked, as the host holds it."""
 
-    limits: Limits = field(default_factory=Limits)
-    packages: Packages = field(default_factory=Packages)
-    mounts: Sequence[Mount] = ()
-    _connection: socket.socket | None = field(default=None, init=False)
-    _process: asyncio.subprocess.Process | None = field(default=None, init=False)
-    _claim: "Claim | None" = field(default=None, init=False)
-    _made: dict[int, "asyncio.Future[int]"] = field(
-        default_factory=dict[int, "asyncio.Future[int]"], init=False
-    )
-    _last: int = field(default=0, init=False)
-    _ready: "asyncio.Future[Sequence[str]] | None" = field(default=None, init=False)
-    containers: set[Container] = field(default_factory=set[Container], init=False)
+    def __init__(self, packages: Packages) -> None:
+        self._packages = packages
+        self._connection: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._claim: Claim | None = None
+        self._made: dict[int, asyncio.Future[int]] = {}
+        self._ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+        self._began = time.monotonic()
+        self.forks = 0
+        self.alive: set[int] = set()
+        """PIDs of containers that have not ended."""
+        self.failed: Sequence[str] = ()
+        """Modules that it could not import."""
 
-    async def __aenter__(self) -> "Engine":
-        await self.start()
-        return self
+    @property
+    def usable(self) -> bool:
+        return self._connection is not None
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    @property
+    def worn_out(self) -> bool:
+        return self.forks >= MAX_FORKS or time.monotonic() - self._began > MAX_AGE_S
 
     async def start(self) -> None:
-        """Start the zygote.
+        """Start the process.
 
         Raises:
             SandboxError: it does not come up; the message has what it said.
@@ -70,97 +75,95 @@ class Engine:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        self._connection = ours
         self._claim = claim()
-        self._ready = loop.create_future()
-        setup = self._setup()
         code = (
             f"import sys, json; sys.path.insert(0, {str(_SOURCE)!r})\n"
             "from treadle.sandbox.kernel import zygote\n"
             "zygote.enter(zygote.Setup(**json.loads(sys.argv[2])), int(sys.argv[1]))"
         )
+        setup = json.dumps(asdict(self._setup(self._claim)))
         with theirs:
-            arguments = ("-I", "-S", "-c", code, str(theirs.fileno()), json.dumps(asdict(setup)))
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *arguments,
+                *(sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), setup),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
                 env={"PATH": os.defpath},
             )
-        self._connection = ours
         loop.add_reader(ours, self._hear)
-        with anyio.move_on_after(ZYGOTE_START_S):
-            await self._ready
-            return
-        await self.close()
-        raise SandboxError("the process that containers are forked from did not start in time")
+        try:
+            with anyio.fail_after(ZYGOTE_START_S):
+                self.failed = await self._ready
+        except (SandboxError, TimeoutError) as error:
+            said = await self._last_words()
+            await self.close()
+            raise SandboxError(f"no containers can be made here: {said or error}") from error
 
-    def _setup(self) -> "Setup":
+    async def _last_words(self) -> str:
+        """The last line that the process wrote before it ended."""
+        if self._process is None or self._process.stderr is None:
+            return ""
+        with anyio.move_on_after(1):
+            said = (await self._process.stderr.read(_SAID_BYTES)).decode("utf-8", "replace").strip()
+            return said.rpartition("\n")[2]
+        return ""
+
+    def _setup(self, claimed: "Claim") -> "Setup":
         from treadle.sandbox.kernel.zygote import Setup
 
-        assert self._claim
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
         library = f"{PYTHON}/lib/{version}"
         path = [library, f"{library}/lib-dynload", TREADLE]
-        if self.packages.folder:
-            folders[PACKAGES] = self.packages.folder
+        if self._packages.folder:
+            folders[PACKAGES] = self._packages.folder
             path.append(PACKAGES)
         python = f"{PYTHON}/bin/{version}"
-        return Setup(str(self._claim.folder), folders, python, path, self.packages.preloaded)
+        return Setup(str(claimed.folder), folders, python, path, self._packages.preloaded)
 
-    async def make(self) -> Container:
-        """A new container, ready to run code.
+    async def fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
+        """A new container on these descriptors (control, bridge, output, errors); the PID of its PID 1.
 
         Raises:
             SandboxError: it could not be made.
         """
-        if self._connection is None:
-            raise SandboxError("the engine is not started")
-        loop = asyncio.get_running_loop()
-        self._last += 1
-        number = self._last
-        made: asyncio.Future[int] = loop.create_future()
-        self._made[number] = made
-        with contextlib.ExitStack() as theirs:
-            bridge, bridge_inside = socket.socketpair()
-            control, control_inside = socket.socketpair()
-            theirs.enter_context(bridge_inside)
-            theirs.enter_context(control_inside)
-            output, output_inside = os.pipe2(os.O_CLOEXEC)
-            errors, errors_inside = os.pipe2(os.O_CLOEXEC)
-            theirs.callback(os.close, output_inside)
-            theirs.callback(os.close, errors_inside)
-            descriptors = [control_inside.fileno(), bridge_inside.fileno(), output_inside, errors_inside]
-            packet = json.dumps(self._request(number)).encode("ascii")
-            socket.send_fds(self._connection, [packet], descriptors)
-        with anyio.fail_after(START_S):
-            pid = await made
-        container = Container(pid, self.limits.memory_mib, lambda: self._kill(pid))
-        self.containers.add(container)
-        for each in (bridge, control):
-            each.setblocking(False)
-        await container.connect(bridge, control, output, errors)
-        return container
-
-    def _request(self, number: int) -> Mapping[str, Any]:
-        return {
+        assert self._claim
+        self.forks += 1
+        number = self.forks
+        request = {
             "op": "make",
             "id": number,
-            "uid": self._claim.next_uid() if self._claim else None,
-            "limits": asdict(self.limits),
-            "mounts": [asdict(mount) for mount in self.mounts],
+            "uid": self._claim.next_uid(),
+            "limits": asdict(limits),
+            "mounts": [asdict(mount) for mount in mounts],
             "environment": dict(ENVIRONMENT),
             "seccomp": _filter(),
             "watched": True,
         }
+        made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._made[number] = made
+        try:
+            self._send(request, descriptors)
+            with anyio.fail_after(START_S):
+                return await made
+        except (OSError, TimeoutError) as error:
+            raise SandboxError(
+                f"no container could be made: {error or 'there was no answer in time'}"
+            ) from error
+        finally:
+            self._made.pop(number, None)
 
-    def _kill(self, pid: int) -> None:
-        if self._connection:
-            with contextlib.suppress(OSError):
-                self._connection.send(json.dumps({"op": "kill", "pid": pid}).encode("ascii"))
+    def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+        if self._connection is None:
+            raise SandboxError("the process that containers are forked from has ended")
+        socket.send_fds(self._connection, [json.dumps(message).encode("ascii")], list(descriptors))
+
+    def kill(self, pid: int) -> None:
+        """End a container; if its zygote is gone, it has ended already."""
+        with contextlib.suppress(OSError, SandboxError):
+            self._send({"op": "kill", "pid": pid})
 
     def _hear(self) -> None:
         assert self._connection
@@ -171,32 +174,51 @@ class Engine:
         except OSError:
             data = b""
         if not data:
-            asyncio.get_running_loop().remove_reader(self._connection)
-            if self._ready and not self._ready.done():
-                self._ready.set_exception(SandboxError("the process that containers are forked from ended"))
+            self._lose()
             return
         message: dict[str, Any] = json.loads(data)
         match message:
-            case {"op": "ready", "failed": failed} if self._ready and not self._ready.done():
-                self._ready.set_result(failed)
-            case {"op": "made", "id": number, "pid": pid}:
-                self._made.pop(number).set_result(pid)
-            case {"op": "failed", "id": number, "error": error}:
-                self._made.pop(number).set_exception(SandboxError(f"no container could be made: {error}"))
+            case {"op": "ready", **rest} if not self._ready.done():
+                self._ready.set_result(cast("list[str]", rest["failed"]))
+            case {"op": "made", "id": int(number), "pid": int(pid)}:
+                self.alive.add(pid)
+                self._settle(number, pid)
+            case {"op": "failed", "id": int(number), "error": error}:
+                self._settle(number, SandboxError(f"no container could be made: {error}"))
+            case {"op": "ended", "pid": int(pid)}:
+                self.alive.discard(pid)
             case _:
                 pass
 
-    async def close(self) -> None:
-        """End all containers and the zygote."""
-        for container in list(self.containers):
-            await container.close()
-        self.containers.clear()
+    def _settle(self, number: int, outcome: int | SandboxError) -> None:
+        made = self._made.get(number)
+        if made is None or made.done():  # nobody waits any more: what was made for nobody ends
+            if isinstance(outcome, int):
+                self.kill(outcome)
+        elif isinstance(outcome, int):
+            made.set_result(outcome)
+        else:
+            made.set_exception(outcome)
+
+    def _lose(self) -> None:
+        """The process is gone, and its containers with it."""
         if self._connection:
             asyncio.get_running_loop().remove_reader(self._connection)
             self._connection.close()
             self._connection = None
+        lost = SandboxError("the process that containers are forked from has ended")
+        for future in (self._ready, *self._made.values()):
+            if not future.done():
+                future.set_exception(lost)
+        self.alive.clear()
+
+    async def close(self) -> None:
+        """End the process and its containers."""
+        self._lose()
+        if self._ready.done() and not self._ready.cancelled():
+            self._ready.exception()
         if self._process:
-            with anyio.move_on_after(START_S):
+            with anyio.move_on_after(START_S, shield=True):
                 await self._process.wait()
             if self._process.returncode is None:
                 self._process.kill()
@@ -204,6 +226,105 @@ class Engine:
         if self._claim:
             self._claim.release()
             self._claim = None
+
+
+@dataclass(slots=True)
+class Engine:
+    """Containers of one kind. Used by one event loop; close it, or leave it as an async context manager."""
+
+    limits: Limits = field(default_factory=Limits)
+    packages: Packages = field(default_factory=Packages)
+    mounts: Sequence[Mount] = ()
+    containers: set[Container] = field(default_factory=set[Container], init=False)
+    _zygote: Zygote | None = field(default=None, init=False)
+    _retired: list[Zygote] = field(default_factory=list[Zygote], init=False)
+    _starting: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+
+    async def __aenter__(self) -> "Engine":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start what containers are forked from. There is no need: the first container does it.
+
+        Raises:
+            SandboxError: no containers can be made here; the message says why.
+        """
+        await self._current()
+
+    async def _current(self) -> Zygote:
+        async with self._starting:
+            if self._zygote and self._zygote.usable and not self._zygote.worn_out:
+                return self._zygote
+            if self._zygote:
+                self._retired.append(self._zygote)
+            await self._close_retired()
+            self._zygote = None
+            started = Zygote(self.packages)
+            try:
+                await started.start()
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await started.close()
+                raise
+            self._zygote = started
+            return started
+
+    async def _close_retired(self) -> None:
+        for zygote in [each for each in self._retired if not each.alive]:
+            self._retired.remove(zygote)
+            await zygote.close()
+
+    async def make(self) -> Container:
+        """A new container, ready to run code.
+
+        Raises:
+            SandboxError: it could not be made.
+        """
+        zygote = await self._current()
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            ends = _Ends(ours, theirs)
+            pid = await zygote.fork(self.limits, self.mounts, ends.inside)
+            ours.pop_all()  # the container's from here on
+        container = Container(pid, self.limits, lambda: zygote.kill(pid), self.containers.discard)
+        self.containers.add(container)
+        try:
+            await container.connect(ends.bridge, ends.control, *ends.pipes)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await container.close()
+            raise
+        return container
+
+    async def close(self) -> None:
+        """End all containers and what they were forked from."""
+        for container in list(self.containers):
+            await container.close()
+        for zygote in (*self._retired, *([self._zygote] if self._zygote else [])):
+            await zygote.close()
+        self._zygote = None
+        self._retired.clear()
+
+
+class _Ends:
+    """Both ends of what the host and a container speak through."""
+
+    def __init__(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> None:
+        pairs = [socket.socketpair() for _ in range(2)]
+        for our, their in pairs:
+            our.setblocking(False)
+            ours.enter_context(our)
+            theirs.enter_context(their)
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        for reading, writing in pipes:
+            ours.callback(os.close, reading)
+            theirs.callback(os.close, writing)
+        (self.control, control), (self.bridge, bridge) = pairs
+        self.pipes = pipes[0][0], pipes[1][0]
+        self.inside = [control.fileno(), bridge.fileno(), pipes[0][1], pipes[1][1]]
 
 
 def _filter() -> str:
