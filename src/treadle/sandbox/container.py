@@ -1,7 +1,6 @@
 """A container as the host holds it: code goes in, calls and output come out, files go both ways."""
 
 import asyncio
-import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from treadle.errors import SandboxError
+from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
 from treadle.sandbox.bridge.frames import (
     MAX_CALLS,
@@ -20,6 +19,7 @@ from treadle.sandbox.bridge.frames import (
     Ready,
     Said,
     Violation,
+    frame,
 )
 from treadle.sandbox.bridge.host import Bridge
 from treadle.sandbox.control import Broken, Control, Steps
@@ -32,6 +32,8 @@ Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
 
 GRACE_S = 1.0
 """Seconds between the soft stop of a cell and the end of its container."""
+MAX_MESSAGE_CHARS = 20_000
+"""Of an error that is raised in the code."""
 START_S = 10.0
 """Seconds that a container may take to be ready."""
 
@@ -162,6 +164,7 @@ class Container:
                 None: as the container's limits say.
 
         Raises:
+            InvalidArgument: the code is too long.
             ContainerDied: it is gone, and with it what its cells left behind.
         """
         if self._died:
@@ -169,6 +172,11 @@ class Container:
         if self._cell:
             raise SandboxError("a cell of this container is running already")
         loop = asyncio.get_running_loop()
+        told = {"t": "exec", "id": self._cells + 1, "code": code, "tools": [{"name": name} for name in tools]}
+        try:
+            data = frame(told)
+        except ValueError as error:
+            raise InvalidArgument(f"the code cannot be sent: {error}") from error
         self._cells += 1
         cell = _Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
         limit_s = self._limits.cpu_s if limit_s is None else limit_s
@@ -177,11 +185,10 @@ class Container:
         began = loop.time()
         try:
             self._tell("thaw")
-            await self._bridge.send(
-                {"t": "exec", "id": cell.id, "code": code, "tools": [{"name": name} for name in tools]}
-            )
+            await self._bridge.send(data)
             cell.clock.go_on()
-            failure = await cell.ended
+            await asyncio.wait([cell.ended])  # not the future itself: a cancel of ours would be its own
+            failure = cell.ended.result()
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 await self._give_up(cell)
@@ -257,15 +264,13 @@ class Container:
             transport.resume_reading()
 
     async def _answer(self, cell: _Cell, call: Call) -> None:
-        reply: dict[str, Any] = {"t": "ret", "id": call.id}
         try:
             if call.name not in cell.names:
                 raise NameError(f"there is no tool {call.name!r}")
-            reply["value"] = await cell.on_call(call)
-            data = reply
-            json.dumps(reply, allow_nan=False)
+            data = frame({"t": "ret", "id": call.id, "value": await cell.on_call(call)})
         except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
-            data = {"t": "ret", "id": call.id, "error": {"kind": type(error).__name__, "message": str(error)}}
+            said = {"kind": type(error).__name__, "message": _words(error)[:MAX_MESSAGE_CHARS]}
+            data = frame({"t": "ret", "id": call.id, "error": said})
         await self._bridge.send(data)
 
     def _tell(self, operation: str) -> None:
@@ -407,3 +412,10 @@ class Container:
 
 async def _nobody(call: Call) -> object:
     raise NameError(f"nobody answers calls of {call.name!r}")
+
+
+def _words(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # a stranger's `__str__`
+        return ""
