@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from benchmarks.containers import containers
 from benchmarks.environments import make
 from benchmarks.files import files
 from benchmarks.loop import growth, loop
@@ -22,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "imports": imports,
     "first_byte": first_byte,
     "files": files,
+    "containers": containers,
 }
 
 

@@ -232,6 +232,7 @@ async def test_idle_containers_cost_no_time(container: Container) -> None:
         "import threading\ndef spin():\n    while True: pass\n"
         "threading.Thread(target=spin, daemon=True).start()"
     )
+    await anyio.sleep(0.1)  # until it is frozen
     tree = descendants(container.pid)
     spent = [ticks(pid) for pid in (container.pid, *tree)]
     await anyio.sleep(0.5)
