@@ -81,7 +81,7 @@ async def _timed(work: Callable[[], Awaitable[None]]) -> float:
 
 
 async def _first_line(engine: Engine) -> None:
-    """A container, and code that ran in it. (That it ends afterwards is in the figure too.)"""
+    """A container, and code that ran in it; that it ends afterwards is in the figure too."""
     container = await engine.make()
     await container.execute("x = 1")
     await container.close()

@@ -89,3 +89,15 @@ def demo() -> None:
     from treadle.cli.demo import play
 
     raise SystemExit(play())
+
+
+@treadle.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
+def doctor(*, as_json: bool) -> None:
+    """Say what this machine enforces around code, by what, and what to do for more.
+
+    The exit code is 0 if code can be run isolated, and 1 if not.
+    """
+    from treadle.cli.doctor import examine
+
+    raise SystemExit(examine(as_json=as_json))

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.sandbox.base import CompletedRun, Process, Sandbox
+    from treadle.sandbox.isolation import Isolated, isolated
     from treadle.sandbox.workspace import LocalSandbox, local
 
-__all__ = ["CompletedRun", "LocalSandbox", "Process", "Sandbox", "local"]
+__all__ = ["CompletedRun", "Isolated", "LocalSandbox", "Process", "Sandbox", "isolated", "local"]
 
 _HOME: Mapping[str, str] = {
     "CompletedRun": "treadle.sandbox.base",
+    "Isolated": "treadle.sandbox.isolation",
     "LocalSandbox": "treadle.sandbox.workspace",
     "Process": "treadle.sandbox.base",
     "Sandbox": "treadle.sandbox.base",
+    "isolated": "treadle.sandbox.isolation",
     "local": "treadle.sandbox.workspace",
 }
 

@@ -18,6 +18,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "INPUT_DIR": INPUT,
     "OUTPUT_DIR": OUTPUT,
     "PYTHONDONTWRITEBYTECODE": "1",
+    "LD_LIBRARY_PATH": f"{PYTHON}/lib",  # of an interpreter that is built as a shared library
     # a preloaded library must start no threads
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }

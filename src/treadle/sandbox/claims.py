@@ -74,9 +74,12 @@ def _place() -> Path:
     place = Path("/run/treadle" if root else f"{tempfile.gettempdir()}/treadle-{os.geteuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise SandboxError(f"{place} must be a folder of this user alone (mode 700): remove it")
-    return place
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+        return place
+    if root:
+        raise SandboxError(f"{place} must be a folder of root alone (mode 700): remove it")
+    # somebody else took the name: an ordinary user has nothing to share with its other engines but tidiness
+    return Path(tempfile.mkdtemp(prefix="treadle-"))
 
 
 def _lock(path: Path) -> int | None:

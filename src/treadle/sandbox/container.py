@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -22,12 +22,11 @@ from treadle.sandbox.bridge.frames import (
     frame,
 )
 from treadle.sandbox.bridge.host import Bridge
+from treadle.sandbox.cell import Cell, Clock, OnCall
 from treadle.sandbox.control import Broken, Control, Steps
 from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
 from treadle.sandbox.output import Output
 
-OnCall: TypeAlias = Callable[[Call], Awaitable[object]]
-"""Runs a call; what it gives must be JSON, and what it raises is raised in the code."""
 Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
 
 GRACE_S = 1.0
@@ -59,40 +58,6 @@ class Outcome:
     duration_s: float
 
 
-class Clock:
-    """Counts the time in which code runs, and not that in which it waits for calls."""
-
-    def __init__(self, limit_s: float, over: Callable[[], None]) -> None:
-        self._left = limit_s
-        self._over = over
-        self._timer: asyncio.TimerHandle | None = None
-        self._began = 0.0
-
-    def go_on(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._began = loop.time()
-        self._timer = loop.call_later(max(self._left, 0.0), self._over)
-
-    def pause(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-            self._left -= asyncio.get_running_loop().time() - self._began
-
-
-@dataclass(slots=True)
-class _Cell:
-    id: int
-    on_call: OnCall
-    names: frozenset[str]
-    ended: "asyncio.Future[Failure | None]"
-    clock: "Clock" = field(init=False)
-    calls: int = 0
-    last: int = 0
-    timed_out: bool = False
-    pending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
-
-
 class Container:
     """One container. Made by an engine; close it, or leave it as an async context manager."""
 
@@ -109,7 +74,7 @@ class Container:
         self._kill = kill
         self._gone = gone
         self._cells = 0
-        self._cell: _Cell | None = None
+        self._cell: Cell | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._bridge = Bridge(self._hear, self._lost)
         self._control: Control | None = None
@@ -178,7 +143,7 @@ class Container:
         except ValueError as error:
             raise InvalidArgument(f"the code cannot be sent: {error}") from error
         self._cells += 1
-        cell = _Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
+        cell = Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
         limit_s = self._limits.cpu_s if limit_s is None else limit_s
         cell.clock = Clock(limit_s, lambda: self._time_is_over(cell))
         self._cell = cell
@@ -205,7 +170,7 @@ class Container:
         truncated = any(cut for _, cut in taken)
         return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
 
-    async def _give_up(self, cell: _Cell) -> None:
+    async def _give_up(self, cell: Cell) -> None:
         """Nobody waits for the cell any more: stop it. The container stays if that works at once."""
         for task in cell.pending.values():
             task.cancel()
@@ -215,13 +180,13 @@ class Container:
             self._die("its cell was cancelled and could not be stopped", "closed")
         cell.ended.exception()  # looked at: it warns nobody
 
-    def _time_is_over(self, cell: _Cell) -> None:
+    def _time_is_over(self, cell: Cell) -> None:
         """Stop the code softly, and after a grace for good."""
         cell.timed_out = True
         self._tell("interrupt")
         asyncio.get_running_loop().call_later(GRACE_S, self._stop_hard, cell)
 
-    def _stop_hard(self, cell: _Cell) -> None:
+    def _stop_hard(self, cell: Cell) -> None:
         if not cell.ended.done():
             self._die("the code ran out of time and could not be stopped", "timeout")
 
@@ -255,7 +220,7 @@ class Container:
         if len(cell.pending) >= MAX_OUTSTANDING and self._bridge.transport:
             self._bridge.transport.pause_reading()
 
-    def _answered(self, cell: _Cell, number: int) -> None:
+    def _answered(self, cell: Cell, number: int) -> None:
         cell.pending.pop(number, None)
         if not cell.pending and not cell.ended.done():
             cell.clock.go_on()
@@ -263,7 +228,7 @@ class Container:
         if transport and not transport.is_closing() and len(cell.pending) < MAX_OUTSTANDING:
             transport.resume_reading()
 
-    async def _answer(self, cell: _Cell, call: Call) -> None:
+    async def _answer(self, cell: Cell, call: Call) -> None:
         try:
             if call.name not in cell.names:
                 raise NameError(f"there is no tool {call.name!r}")

@@ -40,7 +40,7 @@ class Init:
 
     def serve(self) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(signalled)
+        signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)  # the code may send as many as it likes
         signal.signal(signal.SIGCHLD, _noticed)
         self._channel.send({"op": "started"})
         poll = select.poll()

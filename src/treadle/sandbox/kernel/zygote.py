@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import MAX_PACKET_BYTES, Box, Limits, Mount
+from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, Box, Limits, Mount
 from treadle.sandbox.kernel import init, libc, mounts, root
 
 NAMESPACES = (
@@ -42,13 +42,6 @@ PRELOADED = (
     "decimal",
 )
 _CAPABILITIES = (0, 6, 7, 8, 21)  # DAC_OVERRIDE, SETGID, SETUID, SETPCAP, SYS_ADMIN
-_ENVIRONMENT = {
-    # a preloaded library must start no threads
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    "PATH": "/opt/python/bin:/usr/local/bin:/usr/bin:/bin",
-    "LANG": "C.UTF-8",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     os.execve(  # noqa: S606
         setup.python,
         [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)],
-        _ENVIRONMENT,
+        dict(ENVIRONMENT),
     )
 
 

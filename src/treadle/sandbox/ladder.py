@@ -1,0 +1,228 @@
+"""What this host can enforce around code: found out by making a container, and never guessed."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from treadle.errors import CapabilityUnsupported
+from treadle.sandbox.facts import Facts, Failure, Host
+from treadle.sandbox.refusals import REPORT_IT, explained
+
+AbilityName: TypeAlias = Literal["files", "network", "memory", "processes", "disk", "time"]
+ABILITIES: tuple[AbilityName, ...] = ("files", "network", "memory", "processes", "disk", "time")
+DEADLINE_S = 15.0
+NOT_BUILT = "not built yet"
+_FULL_SCOPE_ABI = 6
+"""The version of Landlock from which on it also keeps signals and abstract sockets in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """One thing that has to be enforced."""
+
+    name: AbilityName
+    enforced: bool
+    by: str
+    why_not_more: str
+    """Empty: there is nothing better."""
+    advice: str
+    """What to do about it; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One way to isolate code; the smaller the number, the more it enforces."""
+
+    name: Literal["1", "2", "3", "3b"]
+    what: str
+    available: bool
+    why: str
+    """Why not; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What this host enforces."""
+
+    rung: int | None
+    """The one that is used; None: no code is run."""
+    why: str
+    """Why no code is run."""
+    advice: str
+    """What would change that."""
+    abilities: tuple[Ability, ...]
+    rungs: tuple[Rung, ...]
+    cgroup: str
+    """A control group that could be used and is not yet, such as "cgroup v2"."""
+    host: Host
+    lasting: bool = True
+    """False: it could be otherwise at the next look."""
+
+
+_lock = threading.Lock()
+_kept: list[Report] = []
+
+
+def probe(*, fresh: bool = False) -> Report:
+    """What this host enforces: found out once for each process. Blocks, up to 15 s; usually 0.5 s.
+
+    A report that may be otherwise a moment later, of a machine too busy or without memory, is not kept.
+
+    Args:
+        fresh: find out again.
+    """
+    with _lock:
+        if fresh or not _kept:
+            report = _look()
+            _kept[:] = [report] if report.lasting else []
+            return report
+        return _kept[0]
+
+
+def check_minimum(minimum_rung: int | None = None, report: Report | None = None) -> Report:
+    """The report, if code may be run by it.
+
+    Args:
+        minimum_rung: the least that is acceptable; None is any.
+        report: that of `probe()`, if it is there already.
+
+    Raises:
+        CapabilityUnsupported: this host is below; the message says why, and what to do.
+    """
+    report = report or probe()
+    if report.rung is None:
+        wanted = f" (rung {minimum_rung} or better was asked for)" if minimum_rung else ""
+        raise CapabilityUnsupported(
+            f"no code can be run isolated here{wanted}: {report.why}. {report.advice}"
+        )
+    if minimum_rung is None or report.rung <= minimum_rung:
+        return report
+    above = next(rung for rung in report.rungs if rung.name == str(minimum_rung))
+    raise CapabilityUnsupported(
+        f"this host isolates code on rung {report.rung} ({_what(report)}), and rung {minimum_rung} "
+        f"({above.what}) or better was asked for: {above.why}. "
+        f"Set minimum_rung to {report.rung} if that is enough, or run the code on a host that gives more."
+    )
+
+
+def _what(report: Report) -> str:
+    return next(rung.what for rung in report.rungs if rung.name == str(report.rung))
+
+
+def _look() -> Report:
+    uid = os.geteuid() if hasattr(os, "geteuid") else None
+    host = Host(sys.platform, platform.release(), platform.machine(), platform.python_version(), uid)
+    return report_of(host, _facts() if sys.platform.startswith("linux") else None)
+
+
+def _facts() -> Facts:
+    """From a process of its own, started by exec: no thread or event loop of ours is in its way."""
+    code = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
+        "from treadle.sandbox import trial; trial.main()"
+    )
+    path = json.dumps([os.path.abspath(folder) for folder in sys.path])  # noqa: PTH100
+    try:
+        # ours, so that it is removed even if the look has to be killed
+        with tempfile.TemporaryDirectory(prefix="treadle-trial-", ignore_cleanup_errors=True) as folder:
+            ran = subprocess.run(  # noqa: S603
+                [sys.executable, "-I", "-S", "-c", code, path],
+                env={"PATH": os.defpath, "TMPDIR": folder},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        return Facts(failure=Failure("deadline", 0, f"no container was made within {DEADLINE_S:g} s"))
+    except OSError as error:
+        return Facts(failure=Failure("start", error.errno or 0, str(error)))
+    try:
+        raw: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError:
+        last = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return Facts(failure=Failure("start", 0, last or f"the trial ended with status {ran.returncode}"))
+    failure = raw.pop("failure")
+    return Facts(**raw, failure=Failure(**failure) if failure else None)
+
+
+def report_of(host: Host, facts: Facts | None) -> Report:
+    """What the facts mean.
+
+    Args:
+        host: where they were found.
+        facts: None where no container can be made by the kind of the system.
+    """
+    if facts is None:
+        return _refused(
+            host,
+            Facts(),
+            f"containers are made of what only Linux has, and this is {host.platform}",
+            "Run Treadle on Linux (x86_64 or aarch64, kernel 5.13 or later): in a virtual machine, in WSL 2, "
+            "or in a container that may make namespaces.",
+        )
+    host = replace(host, landlock_abi=facts.landlock_abi)
+    if facts.failure:
+        why, advice = explained(facts.failure, facts, root=host.root)
+        # these may have been bad luck
+        lasting = facts.failure.step not in ("deadline", "start", "engine")
+        return _refused(host, facts, why, advice, lasting=lasting)
+    if not_seen := [name for name in ABILITIES if name != "memory" and not facts.seen.get(name)]:
+        return _refused(
+            host,
+            facts,
+            f"a container was made, but this was not enforced in it: {', '.join(not_seen)}",
+            REPORT_IT,
+        )
+    return Report(2, "", "", _abilities(facts), _rungs(facts, "", second=True), facts.cgroup, host)
+
+
+def _refused(host: Host, facts: Facts, why: str, advice: str, *, lasting: bool = True) -> Report:
+    nothing = tuple(
+        Ability(name, enforced=False, by="", why_not_more=why, advice=advice) for name in ABILITIES
+    )
+    rungs = _rungs(facts, why, second=False)
+    return Report(None, why, advice, nothing, rungs, facts.cgroup, host, lasting)
+
+
+def _rungs(facts: Facts, why: str, *, second: bool) -> tuple[Rung, ...]:
+    group = f"{facts.cgroup} could be used here" if facts.cgroup else facts.no_cgroup
+    first = NOT_BUILT + (f" ({group})" if group else "")
+    return (
+        Rung("1", "namespaces and a control group", available=False, why=first),
+        Rung("2", "namespaces, the memory bounded by a watchdog", available=second, why=why),
+        Rung("3", "Landlock and seccomp with a uid of its own", available=False, why=NOT_BUILT),
+        Rung("3b", "Landlock and seccomp with the uid of the host", available=False, why=NOT_BUILT),
+    )
+
+
+def _abilities(facts: Facts) -> tuple[Ability, ...]:
+    """Those of rung 2."""
+    version = f"Landlock ABI {facts.landlock_abi}"
+    scope, later = "", ""
+    if facts.landlock_abi < _FULL_SCOPE_ABI:
+        scope = f"{version} does not keep signals and abstract sockets in: the namespaces alone do"
+        later = "A kernel of 6.12 or later has both walls."
+    group = f"{facts.cgroup} could be used" if facts.cgroup else f"none could be used: {facts.no_cgroup}"
+    watched = f"control groups are {NOT_BUILT} ({group})"
+    wait = (
+        "Leave room for what code can take between two looks, or limit the whole host process from outside."
+    )
+
+    def held(name: AbilityName, by: str, why_not_more: str = "", advice: str = "") -> Ability:
+        return Ability(name, enforced=True, by=by, why_not_more=why_not_more, advice=advice)
+
+    return (
+        held("files", f"own root; {version}: written to in /workspace and /tmp alone", scope, later),
+        held("network", "own network namespace, not even loopback up; seccomp: no sockets but AF_UNIX"),
+        held("memory", f"watchdog, every {facts.watch_s:g} s", watched, wait),
+        held("processes", "RLIMIT_NPROC in an own user namespace"),
+        held("disk", "tmpfs quota of bytes and files"),
+        held("time", "soft interrupt, then SIGKILL"),
+    )

@@ -1,0 +1,138 @@
+"""Makes one container, to see what this host can do: run in a process of its own by `ladder.probe`."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from treadle.errors import SandboxError
+from treadle.sandbox.box import MIB, PYTHON, Limits
+from treadle.sandbox.engine import Engine
+from treadle.sandbox.facts import SYSCTLS, Facts, Failure
+
+_LIMITS = Limits(memory_mib=128, processes=16, disk_mib=8, files=500)
+_DEADLINE_S = 12.0
+_SPIN_S = 0.05
+_UID = 0x6FFF_FFFF
+"""Of the process that finds the step, where the host is root; no code of a stranger runs in it."""
+_CELL = """
+import json, os, resource, socket
+
+def refused(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+
+def makes(path):
+    return lambda: os.open(path, os.O_CREAT | os.O_WRONLY)
+
+interfaces = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
+outside = open("/proc/self/uid_map").read().split()[1]
+print(json.dumps({
+    "files": [not os.path.lexists(FOLDER), refused(makes("/usr/trial")), refused(makes("/trial"))],
+    "network": [refused(socket.socket), interfaces in ([], ["lo"])],
+    "processes": [resource.getrlimit(resource.RLIMIT_NPROC)[1], outside != "0"],
+    "disk": [os.statvfs("/workspace").f_blocks * os.statvfs("/workspace").f_frsize],
+}))
+"""
+
+
+def look() -> Facts:
+    """What this host does when it is asked for a container."""
+    from treadle.sandbox.kernel import cgroups, init, landlock
+
+    folder = tempfile.mkdtemp(prefix="root-")
+    failure: Failure | None = None
+    seen: dict[str, bool] = {}
+    try:
+        seen = anyio.run(_container, folder)
+    except Exception as error:  # whatever it is, it is the reason for the operator to read
+        ours = isinstance(error, SandboxError)
+        failure = _diagnosed(folder, str(error) if ours else f"{type(error).__name__}: {error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    cgroup, no_cgroup = cgroups.usable()
+    return Facts(
+        landlock_abi=landlock.abi(),
+        filtered=_filtered(),
+        nested=_nested(),
+        sysctls={name: value for name in SYSCTLS if (value := _sysctl(name)) is not None},
+        cgroup=cgroup,
+        no_cgroup=no_cgroup,
+        watch_s=init.WATCH_S,
+        seen=seen,
+        failure=failure,
+    )
+
+
+async def _container(folder: str) -> dict[str, bool]:
+    """By ability, whether it was seen to hold in a container; memory is not tried."""
+    engine = Engine(limits=_LIMITS)
+    with anyio.fail_after(_DEADLINE_S):
+        try:
+            await engine.start()
+            async with await engine.make() as container:
+                told = await container.execute(f"FOLDER = {folder!r}\n{_CELL}", limit_s=_DEADLINE_S)
+                if told.failure:
+                    raise RuntimeError(f"{told.failure.kind}: {told.failure.message}")
+                found: dict[str, list[Any]] = json.loads(told.stdout)
+                spun = await container.execute("while True: pass", limit_s=_SPIN_S)
+        finally:
+            await engine.close()
+    return {
+        "files": all(found["files"]),
+        "network": all(found["network"]),
+        "processes": found["processes"] == [_LIMITS.processes, True],
+        "disk": found["disk"] == [_LIMITS.disk_mib * MIB],
+        "time": spun.timed_out,
+    }
+
+
+def _diagnosed(folder: str, message: str) -> Failure:
+    """The step that fails, or what the engine said."""
+    from treadle.sandbox.kernel import libc, seccomp, steps
+
+    machine = seccomp.MACHINES.get(libc.MACHINE)
+    if machine is None:
+        return Failure("machine", 0, message)
+    code = seccomp.packed(seccomp.program(machine, sockets=True))
+    uid = _UID if os.geteuid() == 0 else None
+    found = steps.first_failure(folder, {PYTHON: sys.base_prefix}, uid, code)
+    return Failure(**found) if found else Failure("engine", 0, message)
+
+
+def _filtered() -> bool:
+    """Whether a filter of system calls lies on this process already, as on those of a Docker container."""
+    found = re.search(
+        r"^Seccomp:\s*(\d)", Path("/proc/self/status").read_text("utf-8", "replace"), re.MULTILINE
+    )
+    return bool(found and found[1] == "2")
+
+
+def _nested() -> bool:
+    return Path("/proc/self/uid_map").read_text("ascii").split() != ["0", "0", str(0xFFFF_FFFF)]
+
+
+def _sysctl(name: str) -> int | None:
+    try:
+        return int(Path("/proc/sys", *name.split(".")).read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def main() -> None:
+    """Print the facts as one line of JSON."""
+    print(json.dumps(asdict(look())))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""What a host can enforce, found out on this one and on lesser ones."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+import treadle
+from tests.sandbox import lesser_hosts
+from treadle.errors import CapabilityUnsupported
+from treadle.sandbox import ladder
+from treadle.sandbox.facts import Facts, Failure, Host
+from treadle.sandbox.ladder import ABILITIES, NOT_BUILT, Report, check_minimum, probe, report_of
+
+LINUX = Host("linux", "6.12.0", "x86_64", "3.13.0", 1000)
+SEEN = dict.fromkeys((name for name in ABILITIES if name != "memory"), True)
+GOOD = Facts(landlock_abi=7, no_cgroup="nothing is mounted", watch_s=0.1, seen=SEEN)
+
+needs_namespaces = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not lesser_hosts.can_make_namespaces(),
+    reason="needs Linux that lets this user make namespaces",
+)
+
+
+def refused(report: Report) -> bool:
+    return report.rung is None and not any(each.enforced for each in report.abilities)
+
+
+@needs_namespaces
+def test_this_host_is_on_rung_2_and_says_by_what() -> None:
+    report = probe()
+
+    assert (report.rung, report.why, report.advice) == (2, "", "")
+    assert [each.name for each in report.abilities] == list(ABILITIES)
+    assert all(each.enforced and each.by for each in report.abilities)
+    assert {each.name: each.by for each in report.abilities}["memory"] == "watchdog, every 0.1 s"
+    assert report.host.uid == os.geteuid()
+
+
+def test_what_is_not_built_is_never_said_to_be_there() -> None:
+    rungs = {rung.name: rung for rung in report_of(LINUX, replace(GOOD, cgroup="cgroup v2")).rungs}
+
+    assert [name for name, rung in rungs.items() if rung.available] == ["2"]
+    assert all(rungs[name].why.startswith(NOT_BUILT) for name in ("1", "3", "3b"))
+    assert "cgroup v2 could be used" in rungs["1"].why
+
+
+@needs_namespaces
+def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
+    code = (
+        "import os; from treadle.sandbox.ladder import probe; report = probe(); "
+        "print(report.rung, len(os.listdir('/proc/self/fd')), os.listdir(os.environ['TMPDIR']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(treadle.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    rung, descriptors, rest = ran.stdout.strip().split(" ", 2)
+    assert (rung, descriptors, ran.stderr) == ("2", "4", "")
+    assert rest == "[]"
+
+
+def test_a_process_looks_once_unless_it_is_told_to() -> None:
+    looked: list[int] = []
+    first = probe()
+
+    def look() -> None:
+        looked.append(id(probe()))
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    if first.lasting:
+        assert set(looked) == {id(first)}
+    fresh = probe(fresh=True)
+    assert fresh is not first
+    assert fresh.rung == first.rung
+
+
+async def test_looking_works_from_a_thread_beside_a_running_loop() -> None:
+    with anyio.fail_after(60):
+        report = await anyio.to_thread.run_sync(lambda: probe(fresh=True))
+
+    assert report.host.platform == sys.platform
+
+
+REFUSALS = {
+    "filtered": ("a filter of system calls (seccomp) lies on this process", "--security-opt seccomp="),
+    "no Landlock": ("failed with ENOSYS (this kernel has no Landlock)", "`landlock` in its `lsm=`"),
+    "no user namespaces": ("user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces="),
+    "root of a container": ("this root does not have CAP_SYS_ADMIN", "as an ordinary user instead of root"),
+    "root of a user namespace": ("has no user ids to give", "as an ordinary user instead of root"),
+    "covered /proc": ("a part of /proc is covered", "systempaths=unconfined"),
+}
+ASK = """
+import json
+from dataclasses import asdict
+from treadle.errors import CapabilityUnsupported
+from treadle.sandbox.ladder import check_minimum, probe
+report = probe()
+try:
+    check_minimum()
+except CapabilityUnsupported as error:
+    print(json.dumps({"error": str(error), **asdict(report)}))
+else:
+    print(json.dumps(asdict(report)))
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize("host", REFUSALS)
+def test_a_lesser_host_refuses_and_names_the_step_the_reason_and_the_way_out(host: str) -> None:
+    ran = lesser_hosts.on(host, "-c", ASK)
+    told = json.loads(ran.stdout)
+
+    why, advice = REFUSALS[host]
+    assert told["rung"] is None, ran.stderr
+    assert why in told["why"]
+    assert advice in told["advice"]
+    assert told["why"] in told["error"]
+    assert told["advice"] in told["error"]
+    assert not any(ability["enforced"] for ability in told["abilities"])
+    assert told["lasting"] is True
+
+
+@needs_namespaces
+def test_an_ordinary_user_gets_the_same_rung() -> None:
+    told = json.loads(lesser_hosts.on("ordinary user", "-c", ASK).stdout)
+
+    assert told["rung"] == 2, told["why"]
+    assert told["host"]["uid"] != 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("sys.executable = '/nowhere/python'", "/nowhere/python"),
+        ("sys.executable = '/bin/false'", "the trial ended with status 1"),
+        ("ladder.DEADLINE_S = 0.01", "no container was made within 0.01 s"),
+    ],
+)
+def test_a_look_that_fails_is_a_refusal_that_is_not_kept(before: str, words: str) -> None:
+    code = f"import sys\nfrom treadle.sandbox import ladder\n{before}\n{ASK}\nassert probe() is not report"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(treadle.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    told = json.loads(ran.stdout)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (told["rung"], told["lasting"]) == (None, False)
+    assert words in told["error"]
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_another_system_refuses_and_names_the_way_out(platform: str) -> None:
+    report = report_of(replace(LINUX, platform=platform, uid=None), None)
+
+    assert refused(report)
+    assert platform in report.why
+    assert "virtual machine" in report.advice
+    with pytest.raises(CapabilityUnsupported, match=f"this is {platform}"):
+        check_minimum(None, report)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_was_not_seen_to_hold_is_a_refusal_and_no_smaller_promise(name: str) -> None:
+    report = report_of(LINUX, replace(GOOD, seen={**SEEN, name: False}))
+
+    assert refused(report)
+    assert report.why.endswith(f"not enforced in it: {name}")
+
+
+@pytest.mark.parametrize("minimum", [None, 2, 3])
+def test_a_minimum_that_is_reached_gives_the_report(minimum: int | None) -> None:
+    report = report_of(LINUX, GOOD)
+
+    assert check_minimum(minimum, report) is report
+
+
+def test_a_minimum_above_is_refused_with_both_rungs_the_reason_and_the_way_out() -> None:
+    report = report_of(LINUX, replace(GOOD, cgroup="cgroup v2"))
+
+    with pytest.raises(CapabilityUnsupported) as caught:
+        check_minimum(1, report)
+    assert str(caught.value) == (
+        "this host isolates code on rung 2 (namespaces, the memory bounded by a watchdog), and rung 1 "
+        "(namespaces and a control group) or better was asked for: not built yet (cgroup v2 could be used "
+        "here). Set minimum_rung to 2 if that is enough, or run the code on a host that gives more."
+    )
+
+
+def test_a_host_that_runs_no_code_says_what_was_asked_for() -> None:
+    report = report_of(LINUX, Facts(failure=Failure("unshare", 1, "unshare: Operation not permitted")))
+
+    with pytest.raises(
+        CapabilityUnsupported, match=r"isolated here \(rung 3 or better was asked for\): making"
+    ):
+        check_minimum(3, report)
+
+
+def test_an_old_landlock_is_told() -> None:
+    files = report_of(LINUX, replace(GOOD, landlock_abi=4)).abilities[0]
+
+    assert files.enforced
+    assert files.why_not_more == (
+        "Landlock ABI 4 does not keep signals and abstract sockets in: the namespaces alone do"
+    )
+    assert "6.12" in files.advice
+
+
+EXPLAINED: list[tuple[Failure, dict[str, int], str]] = [
+    (Failure("unshare", 1, "no"), {"kernel.unprivileged_userns_clone": 0}, "unprivileged_userns_clone is 0"),
+    (
+        Failure("uid_map", 1, "no"),
+        {"kernel.apparmor_restrict_unprivileged_userns": 1},
+        "AppArmor takes the rights away",
+    ),
+    (Failure("clone", 28, "no"), {}, "as many namespaces as this user may have"),
+    (Failure("clone", 22, "no"), {}, "built without these namespaces"),
+    (Failure("seccomp", 22, "no"), {}, "takes no filters"),
+    (Failure("mount", 13, "mount /x: no"), {}, "building a root (mount) failed with EACCES (mount /x: no)"),
+    (Failure("machine", 0, "containers need a machine of x86_64"), {}, "need a machine of x86_64"),
+    (Failure("deadline", 0, "no container was made within 15 s"), {}, "within 15 s"),
+    (Failure("engine", 0, "SandboxError: it ended"), {}, "SandboxError: it ended"),
+]
+
+
+@pytest.mark.parametrize(("failure", "sysctls", "words"), EXPLAINED, ids=lambda each: str(each)[:40])
+def test_every_failure_has_a_reason_and_an_advice(
+    failure: Failure, sysctls: dict[str, int], words: str
+) -> None:
+    report = report_of(LINUX, Facts(failure=failure, sysctls=sysctls))
+
+    assert refused(report)
+    assert words in report.why
+    assert report.advice.endswith((".", "=0", "=1", "'^user.max_'"))
+
+
+def test_bad_luck_is_looked_at_again() -> None:
+    lasting = {
+        step: report_of(LINUX, Facts(failure=Failure(step, 0, "no"))).lasting
+        for step in ("deadline", "start", "engine", "unshare")
+    }
+
+    assert lasting == {"deadline": False, "start": False, "engine": False, "unshare": True}
+    assert ladder.DEADLINE_S == 15
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+@pytest.mark.parametrize(
+    ("groups", "mounts", "found"),
+    [
+        (
+            "0::/user.slice\n",
+            "30 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate",
+            [(2, "/sys/fs/cgroup/user.slice")],
+        ),
+        (
+            "4:memory:/a\n3:cpu,cpuacct:/b\n0::/\n",
+            "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+            "36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+            "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+            [(2, "/sys/fs/cgroup/unified"), (1, "/sys/fs/cgroup/memory/a")],
+        ),
+        (
+            "0::/docker/x/y\n",
+            "30 23 0:28 /docker/x /sys/fs/my\\040groups ro - cgroup2 cgroup2 rw",
+            [(2, "/sys/fs/my groups/y")],
+        ),
+        ("0::/../above\n", "30 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", []),
+        ("", "30 23 0:28 / /sys rw - sysfs sysfs rw", []),
+    ],
+)
+def test_the_control_group_of_a_process_is_found(
+    groups: str, mounts: str, found: list[tuple[int, str]]
+) -> None:
+    from treadle.sandbox.kernel import cgroups
+
+    assert [(each.version, str(each.folder)) for each in cgroups.find(groups, mounts)] == found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+def test_a_group_can_be_used_where_it_accounts_memory_and_can_be_written(tmp_path: Path) -> None:
+    from treadle.sandbox.kernel.cgroups import Group, missing
+
+    def group(version: int, *files: str, controllers: str = "") -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        (folder / "cgroup.controllers").write_text(controllers, "ascii")
+        for name in files:
+            (folder / name).touch()
+        return missing(Group(version, folder)).replace(str(folder), "HERE")
+
+    assert group(2, "cgroup.procs", "cgroup.subtree_control", controllers="cpu memory pids\n") == ""
+    assert group(1, "cgroup.procs") == ""
+    assert group(2, "cgroup.procs", "cgroup.subtree_control", controllers="cpu") == (
+        "the memory controller is not delegated to HERE"
+    )
+    assert group(2, "cgroup.procs", controllers="memory") == "HERE/cgroup.subtree_control cannot be written"
+    assert group(1) == "HERE/cgroup.procs cannot be written"
