@@ -9,6 +9,8 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +42,15 @@ class Claim:
         self._given += 1
         return uid
 
+    @property
+    def log(self) -> Path:
+        """A file for what the processes of the engine have to say."""
+        return self.folder.with_suffix(".log")
+
     def release(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.with_suffix(".lock").unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
         for fd in self._locks:
             os.close(fd)
         self._locks = ()
@@ -55,16 +63,34 @@ def claim() -> Claim:
         SandboxError: the place for claims is not ours alone, or all ranges of ids are taken.
     """
     place = _place()
-    _sweep(place)
-    folder = Path(tempfile.mkdtemp(prefix="engine-", dir=place))
-    locks = [_lock(folder.with_suffix(".lock"))]
-    first: int | None = None
-    if os.geteuid() == 0:
-        number, fd = _free_range(place)
-        locks.append(fd)
-        first = FIRST_UID + number * RANGE
-    held = tuple(fd for fd in locks if fd is not None)
-    return Claim(folder, first, held)
+    with _alone_in(place):
+        _sweep(place)
+        folder = Path(tempfile.mkdtemp(prefix="engine-", dir=place))
+        locks = [_own(folder.with_suffix(".lock"))]
+        first: int | None = None
+        if os.geteuid() == 0:
+            number, fd = _free_range(place)
+            locks.append(fd)
+            first = FIRST_UID + number * RANGE
+    return Claim(folder, first, tuple(locks))
+
+
+@contextmanager
+def _alone_in(place: Path) -> Generator[None]:
+    """Nobody else claims or sweeps meanwhile: a claim half made looks like one that was left behind."""
+    fd = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _own(path: Path) -> int:
+    fd = _lock(path)
+    if fd is None:
+        raise SandboxError(f"{path} is locked by somebody else")
+    return fd
 
 
 def _place() -> Path:
@@ -99,6 +125,7 @@ def _sweep(place: Path) -> None:
         if fd is None:
             continue
         shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        lock.with_suffix(".log").unlink(missing_ok=True)
         lock.unlink(missing_ok=True)
         os.close(fd)
 

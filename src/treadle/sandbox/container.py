@@ -297,11 +297,21 @@ class Container:
         """
         return await self._files.collect(folder, max_files, max_bytes, since)
 
-    async def stats(self) -> Mapping[str, int]:
-        """Bytes of `memory` and `disk`, and the numbers of `files` and `processes`."""
+    async def stats(self) -> Mapping[str, Any]:
+        """Bytes of `memory` and `disk`, and the numbers of `files` and `processes`.
+
+        Raises:
+            ContainerDied: there is nobody to ask.
+        """
+        if self._died:
+            raise self._end
+        while not self._answers.empty():  # of a question that nobody waits for any more
+            self._answers.get_nowait()
         self._tell("stats")
-        with anyio.fail_after(START_S):
+        with anyio.move_on_after(START_S):
             return await self._answers.get()
+        self._die("its first process does not answer", "timeout")
+        raise self._end
 
     async def _listen(self) -> None:
         """What PID 1 says."""

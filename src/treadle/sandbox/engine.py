@@ -83,13 +83,13 @@ class Zygote:
             "zygote.enter(zygote.Setup(**json.loads(sys.argv[2])), int(sys.argv[1]))"
         )
         setup = json.dumps(asdict(self._setup(self._claim)))
-        with theirs:
+        with theirs, self._claim.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), setup),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+                stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
                 env={"PATH": os.defpath},
             )
         loop.add_reader(ours, self._hear)
@@ -97,18 +97,16 @@ class Zygote:
             with anyio.fail_after(ZYGOTE_START_S):
                 self.failed = await self._ready
         except (SandboxError, TimeoutError) as error:
-            said = await self._last_words()
+            said = self._last_words()
             await self.close()
             raise SandboxError(f"no containers can be made here: {said or error}") from error
 
-    async def _last_words(self) -> str:
+    def _last_words(self) -> str:
         """The last line that the process wrote before it ended."""
-        if self._process is None or self._process.stderr is None:
+        if self._claim is None:
             return ""
-        with anyio.move_on_after(1):
-            said = (await self._process.stderr.read(_SAID_BYTES)).decode("utf-8", "replace").strip()
-            return said.rpartition("\n")[2]
-        return ""
+        with self._claim.log.open("rb") as log:
+            return log.read(_SAID_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
 
     def _setup(self, claimed: "Claim") -> "Setup":
         from treadle.sandbox.kernel.zygote import Setup
