@@ -32,7 +32,8 @@ for name in GONE:
 sys.platform = PLATFORM
 
 import importlib, treadle
-LINUX_ALONE = ("treadle.sandbox.kernel", "treadle.sandbox.guest", "treadle.sandbox.claims")  # loaded by the engine, where it starts
+# what the engine loads where it starts
+LINUX_ALONE = ("treadle.sandbox.kernel", "treadle.sandbox.guest", "treadle.sandbox.claims")
 for module in pkgutil.walk_packages(treadle.__path__, "treadle."):
     if not module.name.endswith("__main__") and not module.name.startswith(LINUX_ALONE):
         importlib.import_module(module.name)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias, cast
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 64
+MAX_VALUES = 200_000
+"""In one frame: an empty object of two characters takes 64 bytes of the host."""
 MAX_CALLS = 10_000
 """Calls of one cell."""
 MAX_OUTSTANDING = 128
@@ -89,7 +91,9 @@ def frame(message: Mapping[str, Any]) -> bytes:
 
 def _read(body: bytes) -> Said:
     try:
-        raw: object = json.loads(body, parse_constant=_refuse)
+        if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES} values")
+        raw: object = json.loads(body.decode("utf-8"), parse_constant=_refuse)
         _check_depth(raw)
     except (ValueError, RecursionError) as error:
         raise Violation(f"a frame that is no JSON: {error}") from None
@@ -105,9 +109,14 @@ def _read(body: bytes) -> Said:
             "id": int(number),
             "error": {"kind": str(k), "message": str(m), "text": str(t)},
         } if _whole(number):
-            return Ended(number, Failure(k[:200], m[:_TEXT_CHARS], t[-_TEXT_CHARS:]))
+            return Ended(number, Failure(_text(k[:200]), _text(m[:_TEXT_CHARS]), _text(t[-_TEXT_CHARS:])))
         case _:
             raise Violation("a frame that says nothing known")
+
+
+def _text(said: str) -> str:
+    """`said` without the halves of surrogate pairs, which nobody could print."""
+    return said.encode("utf-8", "replace").decode("utf-8")
 
 
 def _whole(number: int) -> bool:
