@@ -1,8 +1,10 @@
 """What the environment says."""
 
+from pathlib import Path
+
 import pytest
 
-from treadle.settings import Settings, certificates, proxy_for
+from treadle.settings import Settings, certificates, installer_environment, packages_folder, proxy_for
 
 
 def test_settings_are_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +98,35 @@ def test_a_proxy_is_taken_from_the_environment(
         monkeypatch.setenv(name, value)
 
     assert proxy_for(url) == proxy
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"TREADLE_PACKAGES": "/sets", "XDG_CACHE_HOME": "/cache"}, "/sets"),
+        ({"TREADLE_PACKAGES": "", "XDG_CACHE_HOME": "/cache"}, "/cache/treadle/packages"),
+        ({"XDG_CACHE_HOME": "relative"}, "/home/of/me/.cache/treadle/packages"),
+        ({}, "/home/of/me/.cache/treadle/packages"),
+    ],
+)
+def test_package_sets_are_in_the_folder_of_caches_or_where_the_environment_says(
+    environment: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/of/me"))
+    for name in ("TREADLE_PACKAGES", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert packages_folder() == Path(folder)
+
+
+def test_pip_gets_what_says_where_packages_are_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in installer_environment():
+        monkeypatch.delenv(name)
+    kept = {"PIP_INDEX_URL": "https://h", "https_proxy": "http://p", "SSL_CERT_DIR": "/c"}
+    dropped = ("PIP_TARGET", "PIP_NO_BINARY", "PIP_REQUIREMENT", "PYTHONPATH", "OPENAI_API_KEY", "LD_PRELOAD")
+    for name, value in {**kept, **dict.fromkeys(dropped, "x")}.items():
+        monkeypatch.setenv(name, value)
+
+    assert installer_environment() == kept

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -51,3 +52,38 @@ def proxy_for(url: str) -> str | None:
         return None
     named = getproxies().get(parts.scheme)
     return f"http://{named}" if named and "://" not in named else named
+
+
+def packages_folder() -> Path:
+    """Where package sets are: `TREADLE_PACKAGES`, or else a folder in the user's cache.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    named = os.environ.get("TREADLE_PACKAGES")
+    if named:
+        return Path(named).absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the XDG specification: a relative one is to be ignored
+        cache = Path.home() / ".cache"
+    return cache / "treadle" / "packages"
+
+
+_FOR_THE_INSTALLER = frozenset(
+    {
+        *("PATH", "HOME", "LANG", "NETRC", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST"),
+        *("PIP_CERT", "PIP_CLIENT_CERT", "PIP_PROXY", "PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
+        *("PIP_CONSTRAINT", "PIP_CONFIG_FILE", "PIP_UPLOADED_PRIOR_TO"),
+    }
+)
+
+
+def installer_environment() -> dict[str, str]:
+    """What pip gets of the environment: where packages come from and how they are reached, and nothing else.
+
+    What would change what is installed or where to (`PIP_TARGET`, `PIP_NO_BINARY`, `PYTHONPATH`) is left out.
+    """
+    return {name: value for name, value in os.environ.items() if name.upper() in _FOR_THE_INSTALLER}

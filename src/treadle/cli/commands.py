@@ -101,3 +101,38 @@ def doctor(*, as_json: bool) -> None:
     from treadle.cli.doctor import examine
 
     raise SystemExit(examine(as_json=as_json))
+
+
+@treadle.group()
+def packages() -> None:
+    """Build and list what isolated code can import beside the standard library."""
+
+
+@packages.command(name="build")
+@click.argument("name")
+@click.option(
+    "--requirements",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with a requirement on each line; the set `data` has its own.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds at most.",
+)
+@click.option("--rebuild", is_flag=True, help="Build it though it is built, with what the index has now.")
+def build_packages(**options: Any) -> None:
+    """Build the package set NAME for this Python, from wheels only."""
+    from treadle.cli.packages import build_set
+
+    raise SystemExit(build_set(**options))
+
+
+@packages.command(name="list")
+def list_packages() -> None:
+    """List the package sets of this machine."""
+    from treadle.cli.packages import list_sets
+
+    raise SystemExit(list_sets())

@@ -19,6 +19,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "OUTPUT_DIR": OUTPUT,
     "PYTHONDONTWRITEBYTECODE": "1",
     "LD_LIBRARY_PATH": f"{PYTHON}/lib",  # of an interpreter that is built as a shared library
+    "MPLBACKEND": "Agg",
+    "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108
     # a preloaded library must start no threads
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }

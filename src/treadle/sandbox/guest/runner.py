@@ -153,6 +153,8 @@ _THREAD_STACK_BYTES = 1 << 20
 def main(fd: int) -> None:
     """Serve the bridge on `fd`; the process ends with it."""
     asyncio.run = _run_anywhere
+    if "numpy.random" in sys.modules:  # it knows of no fork: every container would draw the same numbers
+        sys.modules["numpy.random"].seed()
     threading.stack_size(_THREAD_STACK_BYTES)
     sys.stdin = os.fdopen(0, encoding="utf-8")
     sys.stdout, sys.stderr = (

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from treadle.sandbox.box import Mount
@@ -60,7 +60,7 @@ def _give(tree: int, owner: os.stat_result, uid: int, *, needed: bool) -> None:
 
 
 @contextmanager
-def _users(owner: os.stat_result, uid: int) -> Iterator[int]:
+def _users(owner: os.stat_result, uid: int) -> Generator[int]:
     """A user namespace in which the owner of a folder is the user of a container."""
     go, gone = os.pipe()
     pid = libc.clone(libc.CLONE_NEWUSER)

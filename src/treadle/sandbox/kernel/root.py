@@ -13,7 +13,7 @@ HOST = "/.host"
 """Where the zygote keeps the root of the host; no container sees it."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "mime.types")
 _ACCOUNTS = {
     "passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/workspace:/bin/sh\n",
     "group": "root:x:0:\nuser:x:1000:\n",

@@ -112,9 +112,12 @@ def serve() -> NoReturn:
 
 
 def _imported(name: str) -> bool:
+    before = set(sys.modules)
     try:
         importlib.import_module(name)
     except Exception:  # a package that does not work here: the host is told
+        for half in set(sys.modules) - before:  # the code may import it later, and then needs it whole
+            del sys.modules[half]
         return False
     return True
 
