@@ -20,27 +20,21 @@ from treadle.sandbox.box import Limits, Mount
 from treadle.sandbox.bridge.frames import Call
 from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine, Packages
+from treadle.sandbox.ladder import probe
+
+REPORT = probe()
+pytestmark = pytest.mark.skipif(REPORT.rung is None, reason=f"no containers here: {REPORT.why}")
 
 
 @pytest.fixture
 async def engine() -> AsyncGenerator[Engine]:
-    async with started() as running:
+    async with Engine() as running:
         yield running
-
-
-def started(**options: Any) -> Engine:
-    if sys.platform != "linux":
-        pytest.skip("containers run on Linux")
-    return Engine(**options)
 
 
 @pytest.fixture
 async def container(engine: Engine) -> AsyncGenerator[Container]:
-    try:
-        made = await engine.make()
-    except SandboxError as error:
-        pytest.skip(f"no containers here: {error}")
-    async with made:
+    async with await engine.make() as made:
         yield made
 
 
@@ -217,7 +211,7 @@ async def test_two_cells_at_once_are_refused(container: Container) -> None:
 
 
 async def test_output_beyond_what_is_kept_loses_its_middle(engine: Engine) -> None:
-    async with started(limits=Limits(output_kib=8)) as small, await small.make() as container:
+    async with Engine(limits=Limits(output_kib=8)) as small, await small.make() as container:
         outcome = await container.execute("for i in range(100_000): print(i)")
 
     assert outcome.truncated
@@ -264,7 +258,7 @@ for act in (lambda: open("shown/new", "w"), lambda: open("shown/secret.txt", "a"
         print(error.errno)
 open("written/new.txt", "w").write("of the container")
 """
-    async with started(mounts=mounts) as engine, await engine.make() as container:
+    async with Engine(mounts=mounts) as engine, await engine.make() as container:
         outcome = await container.execute(code)
 
     assert outcome.stdout == "of the host of the host\n30\n30\n", outcome.stderr
@@ -276,7 +270,7 @@ async def test_packages_and_what_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "greeting.py").write_text("WORD = 'hello'\n", "utf-8")
     (tmp_path / "broken.py").write_text("1 / 0\n", "utf-8")
     packages = Packages(str(tmp_path), ["greeting", "broken"])
-    async with started(packages=packages) as engine, await engine.make() as container:
+    async with Engine(packages=packages) as engine, await engine.make() as container:
         outcome = await container.execute("import greeting, sys; print(greeting.WORD, greeting.__file__)")
 
     assert outcome.stdout == "hello /opt/packages/greeting.py\n"
@@ -323,7 +317,6 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_a_host_that_is_killed(how: signal.Signals) -> None:
-    started()
     with subprocess.Popen(
         [sys.executable, "-c", HOST],
         stdout=subprocess.PIPE,
@@ -333,8 +326,6 @@ def test_nothing_outlives_a_host_that_is_killed(how: signal.Signals) -> None:
     ) as host:
         assert host.stdout
         line = host.stdout.readline()
-        if not line:
-            pytest.skip("no containers here")
         pids: list[int] = json.loads(line)
         tree = [pid for first in pids for pid in (first, *descendants(first))]
         host.send_signal(how)
