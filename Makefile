@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install format lint types arch test soak demo cov check bench
+.PHONY: help install format lint types arch test soak attacks demo cov check bench
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -42,6 +42,9 @@ test: install  ## set up, then all quick tests; ARGS="-k bridge" narrows
 
 soak: install  ## kills, leaks, long runs
 	$(BIN)/pytest -m slow $(ARGS)
+
+attacks: install  ## code that tries to break out of a container
+	$(BIN)/pytest -m attack $(ARGS)
 
 demo: install  ## set up, then the main job, with no key and no network
 	@$(BIN)/treadle demo

@@ -197,7 +197,9 @@ def _fill(wanted: Wanted, rough: Path, deadline: float, say: Say) -> None:
     # what is never compared with its source is never compiled again; a file that does not compile is
     # nothing unusual among the tests and templates of packages
     compiling = ("-m", "compileall", "-qq", "-j0", "--invalidation-mode=unchecked-hash")
-    _run(("-I", *compiling, "-s", str(content), "-p", PACKAGES, str(content)), environment, deadline, say)
+    # its helpers meet at a socket, whose path must be short: not in our folder, wherever that is
+    anywhere = {name: value for name, value in environment.items() if name != "TMPDIR"}
+    _run(("-I", *compiling, "-s", str(content), "-p", PACKAGES, str(content)), anywhere, deadline, say)
     shutil.rmtree(temporary)
     manifest = Manifest(
         format=FORMAT,
@@ -256,7 +258,7 @@ def _run(
     said: list[str] = []
     process = subprocess.Popen(  # noqa: S603  this interpreter, with checked requirements
         [sys.executable, *arguments],
-        cwd=environment["TMPDIR"],
+        cwd=environment.get("TMPDIR"),
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,0 +1,42 @@
+# Looks for paths of the host in tracebacks, modules, settings of the interpreter, and its arguments.
+# All is at neutral places.
+# %% raises ZeroDivisionError
+def inner():
+    1 / 0
+
+
+inner()
+# %% prints
+# > ['/opt/python', '/opt/treadle']
+# > True
+places = [each.__file__ for each in sys.modules.values() if getattr(each, "__file__", None)]
+print(sorted({"/".join(each.split("/")[:3]) for each in places}))
+print(all(each.startswith(("/opt/python/lib", "/opt/treadle", "/opt/packages")) for each in sys.path if each))
+# %% prints
+# > /opt/python /opt/python /opt/python
+# > True
+print(sys.prefix, sys.base_prefix, sys.exec_prefix)
+print(sys.executable.startswith("/opt/python/bin/python3"))
+
+
+# %% prints
+# > []
+def texts():
+    import asyncio
+    import traceback
+
+    C.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: or it could not look at itself
+    yield open("/proc/self/cmdline").read()
+    yield open("/proc/self/environ").read()
+    yield repr((sys.argv, sys.orig_argv, sys.path, sys.flags, sys.path_importer_cache))
+    try:
+        json.loads("{")
+    except ValueError as error:
+        yield "".join(traceback.format_exception(error))
+    try:
+        asyncio.run(None)
+    except ValueError as error:
+        yield "".join(traceback.format_exception(error))
+
+
+print([host for host in HOST_PATHS for text in texts() if host in text])

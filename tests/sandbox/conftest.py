@@ -1,0 +1,5 @@
+"""What tests of containers have in common."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.sandbox.laboratory")
