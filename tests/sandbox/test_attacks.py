@@ -37,6 +37,7 @@ from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine
 from treadle.sandbox.kernel import landlock, libc
 
+pytestmark = pytest.mark.attack
 REPOSITORY = Path(__file__).parents[2]
 SHARED = REPOSITORY.parent / "shared" / "attacks"
 ORDINARY = 65_534
@@ -392,8 +393,6 @@ time.sleep(0.01)
 
 FLICKER = """
 import itertools, shutil
-
-pytestmark = pytest.mark.attack
 
 def put(path):
     with open(path, "w") as file:
