@@ -85,7 +85,7 @@ def meant(message: dict[str, Any]) -> Said:
             return Ready()
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=200) | streams)
 @example(data=b"\0\0\0\2\xff\xfe")  # the mark of UTF-16, which a reader of JSON would follow
 @example(data=b"\0\0\0\4\x80\x80\x80\x80")
@@ -95,13 +95,13 @@ def test_any_bytes_are_frames_or_a_violation(data: bytes) -> None:
     assert all(isinstance(each, Ready | Call | Ended) for each in said)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(messages, max_size=6))
 def test_what_the_guest_means_is_heard(sent: list[dict[str, Any]]) -> None:
     assert heard([b"".join(map(frame, sent))]) == ([meant(each) for each in sent], None)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=streams, cuts=st.lists(st.integers(0, 200), max_size=6))
 def test_where_the_stream_is_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
@@ -111,7 +111,7 @@ def test_where_the_stream_is_cut_does_not_matter(data: bytes, cuts: list[int]) -
     assert heard([data[at : at + 1] for at in range(len(data))]) == heard([data])
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sent=messages)
 def test_half_a_frame_is_nothing_yet(sent: dict[str, Any]) -> None:
     data = frame(sent)
@@ -307,7 +307,7 @@ def test_a_frame_costs_the_host_no_more_than_a_few_times_its_length() -> None:
     assert heard([enveloped(body)])[1] is not None
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(value=values)
 def test_what_the_host_sends_is_one_frame(value: Any) -> None:
     data = frame({"t": "ret", "id": 1, "value": value})
