@@ -45,7 +45,7 @@ def script(code: str, base_url: str, tmp_path: Path) -> subprocess.CompletedProc
 CLEAN = {
     "plain": "print(ask().text); print(ask().text)",
     "threads": """
-threads = [threading.Thread(target=lambda: print(ask().text)) for _ in range(2)]
+threads = [threading.Thread(target=lambda: sys.stdout.write(ask().text + "\\n")) for _ in range(2)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """,

@@ -96,12 +96,11 @@ def _show_all(stream: EventStream, screen: Screen) -> None:
     interrupted = False
     while True:
         try:
-            event = next(stream, None)
-            if event is None:
-                return
-            screen.show(event)
-            if isinstance(event, Approval):
-                screen.ask(event)
+            for event in stream:  # the loop is inside: Python looks for signals where it goes round
+                screen.show(event)
+                if isinstance(event, Approval):
+                    screen.ask(event)
+            return
         except (KeyboardInterrupt, click.Abort):
             if interrupted:
                 raise
