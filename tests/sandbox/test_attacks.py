@@ -44,14 +44,12 @@ ORDINARY = 65_534
 """The number of `nobody`."""
 GETS_THROUGH = {
     "call_stops_the_clock": "time does not count while a call is under way, though the code computes on",
-    "exits_unspeakable": "a value of SystemExit that cannot be shown, or sent, ends the runner",
     "frame_unread": "with 128 calls waiting to be written, nothing is read and no time counts",
     "frame_unread_between_cells": "`execute` waits without a limit for a bridge that nobody reads",
     "memory_forgotten": "shared anonymous memory counts neither as private nor as a file",
     "memory_shared": "shared anonymous memory counts neither as private nor as a file",
     "paths_in_mounts": "/proc/self/mountinfo tells the folders of the host that are mounted",
     "sockets_in_pairs": "the filter looks at the family in socket(), and not in socketpair()",
-    "streams_missing": "the runner writes the traceback to what `sys.stderr` is by then",
 }
 """By attack: what is to be mended."""
 

@@ -98,7 +98,7 @@ def _stub(bridge: Bridge, name: str) -> Callable[..., Any]:
 
 def _told(error: BaseException) -> Mapping[str, Any]:
     if isinstance(error, SystemExit):
-        return {"kind": "SystemExit", "message": str(error.code), "text": ""}
+        return {"kind": "SystemExit", "message": _shown(error.code)[:2000], "text": ""}
     frames = error.__traceback__
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith("<cell"):
         frames = frames.tb_next
@@ -106,7 +106,11 @@ def _told(error: BaseException) -> Mapping[str, Any]:
         text = "".join(traceback.format_exception(type(error), error, frames))
     except BaseException:  # an exception that cannot be shown
         text = f"{type(error).__name__}\n"
-    sys.stderr.write(text)
+    _flush()
+    with suppress(
+        OSError
+    ):  # straight to the pipe: the code may have put anything in the place of `sys.stderr`
+        os.write(2, text.encode("utf-8", "backslashreplace"))
     return {
         "kind": type(error).__name__,
         "message": text.strip().splitlines()[-1][:2000],
@@ -114,9 +118,16 @@ def _told(error: BaseException) -> Mapping[str, Any]:
     }
 
 
+def _shown(value: object) -> str:
+    try:
+        return str(value)
+    except BaseException:  # the code's own, or a number of too many digits
+        return f"[{type(value).__name__} that cannot be shown]"
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        with suppress(Exception):  # they are whatever the code made of them
             stream.flush()
 
 
