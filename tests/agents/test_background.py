@@ -1,9 +1,16 @@
 """Synchronous calls: one background loop, clean exits, Ctrl-C, forks."""
 
+import asyncio
+import inspect
+import itertools
+import linecache
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -115,6 +122,69 @@ print(ask().text)
 
     assert (ran.stdout, ran.stderr, ran.returncode) == ("first\ninterrupted\nnext\n", "", 0)
     assert fake.disconnects == 1
+
+
+def test_ctrl_c_between_any_two_lines_of_a_call_ends_its_work() -> None:
+    """A tracer interrupts the thread that waits, at its 1st, 2nd, ... line in the module of the loop."""
+
+    async def work() -> None:
+        began.append(True)
+        try:
+            await asyncio.sleep(0.002)
+        finally:
+            ended.append(True)
+
+    async def left() -> list[str]:
+        return [str(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    interrupted = 0
+    for step in itertools.count(1):
+        began, ended = list[bool](), list[bool]()
+        coroutine = work()
+        background.shut_down()
+        tracer = Interruption(step)
+        try:
+            with tracer:
+                background.run(coroutine, instead="await")
+        except KeyboardInterrupt:
+            interrupted += 1
+        if not tracer.raised:
+            break
+        assert background.run(left(), instead="await") == []
+        assert began == ended
+        assert inspect.getcoroutinestate(coroutine) in (inspect.CORO_CLOSED, inspect.CORO_CREATED)
+        coroutine.close()
+
+    assert interrupted > 10
+
+
+class Interruption:
+    """Raise KeyboardInterrupt at the `step`-th line that this thread runs in the module of the loop."""
+
+    def __init__(self, step: int) -> None:
+        self.raised = False
+        self._left = step
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *details: object) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename != background.__file__:
+            return None
+        if event == "line" and not self.raised and not self._leaves_a_block(frame):
+            self._left -= 1
+            if self._left == 0:
+                self.raised = True
+                raise KeyboardInterrupt
+        return self._trace
+
+    @staticmethod
+    def _leaves_a_block(frame: FrameType) -> bool:
+        """A tracer is called before `__exit__`, where Python itself never looks for signals."""
+        return linecache.getline(background.__file__, frame.f_lineno).lstrip().startswith("with ")
 
 
 def test_all_sync_calls_share_one_daemon_thread(folder: LocalSandbox) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -34,19 +34,54 @@ def run(work: Coroutine[Any, Any, T], *, instead: str) -> T:
     Raises:
         RunningLoop: an event loop runs in this thread.
     """
-    future: concurrent.futures.Future[T] | None = None
+    check_no_loop(work, instead=instead)
+    errand = _Errand(work)
     try:
-        check_no_loop(work, instead=instead)
-        future = asyncio.run_coroutine_threadsafe(work, loop())
-        return future.result()
+        loop().call_soon_threadsafe(errand.begin)
+        return errand.outcome.result()
     except BaseException:
         # KeyboardInterrupt above all: the work must not go on without anybody waiting for it
-        if future is None:
-            work.close()
-        elif not future.done():
-            future.cancel()
-            concurrent.futures.wait([future], CLOSE_S)
+        if not errand.outcome.done():
+            loop().call_soon_threadsafe(errand.end)
+            concurrent.futures.wait([errand.outcome], CLOSE_S)
         raise
+
+
+class _Errand(Generic[T]):
+    """Work that one thread hands to the loop of another.
+
+    Ctrl-C may come between any two steps of the thread that waits, before it knows what became of the last
+    one. So it never touches the work itself: it asks the loop to begin and to end it, in this order.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        # whoever handed over the work waits for this task, and ends it
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._tell)
+
+    def end(self) -> None:
+        if self._task:
+            self._task.cancel()
+        else:
+            self._work.close()
+            self._tell_cancelled()
+
+    def _tell(self, task: "asyncio.Task[T]") -> None:
+        if task.cancelled():
+            self._tell_cancelled()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+    def _tell_cancelled(self) -> None:
+        self.outcome.cancel()
+        self.outcome.set_running_or_notify_cancel()  # only this wakes who waits for it
 
 
 def check_no_loop(work: Coroutine[Any, Any, Any] | None = None, *, instead: str) -> None:
@@ -64,9 +99,12 @@ def loop() -> asyncio.AbstractEventLoop:
     """The background loop; started at the first call, and again in a forked child."""
     global _loop, _thread
     with _lock:
+        # step by step: after a Ctrl-C between two of them, the next call goes on from there
         if _loop is None:
             _loop = asyncio.new_event_loop()
+        if _thread is None:
             _thread = threading.Thread(target=_serve, args=(_loop,), name=THREAD_NAME, daemon=True)
+        if _thread.ident is None:
             _thread.start()
         return _loop
 
@@ -98,10 +136,13 @@ async def _end() -> None:
 
 def shut_down() -> None:
     """End the background loop; the next synchronous call starts a new one. Called at exit."""
-    global _loop
+    global _loop, _thread
     with _lock:
-        ended, thread, _loop = _loop, _thread, None
-    if ended is None or thread is None:
+        ended, thread, _loop, _thread = _loop, _thread, None, None
+    if ended is None:
+        return
+    if thread is None or not thread.is_alive():
+        ended.close()
         return
     future = asyncio.run_coroutine_threadsafe(_end(), ended)
     concurrent.futures.wait([future], CLOSE_S)
@@ -111,11 +152,11 @@ def shut_down() -> None:
 
 def _forget_after_fork() -> None:
     """The thread of the loop was not copied into the child."""
-    global _loop, _lock
+    global _loop, _thread, _lock
     _lock = threading.Lock()
     if _loop is not None:
         _left_to_the_parent.append(_loop)
-    _loop = None
+    _loop = _thread = None
 
 
 _left_to_the_parent: list[asyncio.AbstractEventLoop] = []
