@@ -40,7 +40,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 def proxy_for(url: str) -> str | None:
     """The proxy that `HTTP_PROXY` or `HTTPS_PROXY` names for `url` where `NO_PROXY` allows it, or None.
 
-    The environment is read at each call, which costs next to nothing where no proxy is set.
+    The environment is read at each call.
     """
     if not any(name in os.environ for name in _PROXY_VARIABLES):
         return None

@@ -7,6 +7,11 @@ LOGGER = logging.getLogger("treadle")
 LOGGER.addHandler(logging.NullHandler())  # without one, Python prints warnings where nobody set up logging
 
 
+def is_recording(level: int = logging.DEBUG) -> bool:
+    """Whether anybody reads what `record` writes; if not, its fields need not be made."""
+    return LOGGER.isEnabledFor(level)
+
+
 def record(event: str, fields: Mapping[str, object], *, level: int = logging.DEBUG) -> None:
     """Log `event` with `fields`, which are attributes of the record too (`record.treadle`)."""
     if LOGGER.isEnabledFor(level):

@@ -374,9 +374,12 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-PROVIDER = Endpoint(
-    "http://provider.test/v1/chat/completions", "acme", {"authorization": "Bearer key"}, retries=0
-)
+URL = "http://provider.test/v1/chat/completions"
+
+
+def provider() -> Endpoint:
+    """A new one: it looks for proxies when its first request leaves."""
+    return Endpoint(URL, "acme", {"authorization": "Bearer key"}, retries=0)
 
 
 @pytest.mark.usefixtures("no_proxies")
@@ -385,7 +388,7 @@ async def test_a_plain_request_goes_through_http_proxy(name: str, monkeypatch: p
     async with serving(whole()) as proxy:
         for value in (proxy.url, proxy.url.removeprefix("http://"), proxy.url.replace("//", "//me:secret@")):
             monkeypatch.setenv(name, value)
-            assert (await call(PROVIDER, b"{}")).body == GOOD
+            assert (await call(provider(), b"{}")).body == GOOD
 
         assert {seen.line for seen in proxy.seen} == {
             "POST http://provider.test/v1/chat/completions HTTP/1.1"
@@ -457,7 +460,7 @@ async def test_a_proxy_of_an_unknown_kind_is_refused(monkeypatch: pytest.MonkeyP
     for address, kind in (("socks5://me:secret@127.0.0.1:9", "socks5"), ("http://me:secret@[::1", "")):
         monkeypatch.setenv("HTTP_PROXY", address)
         with pytest.raises(InvalidArgument, match=f"a proxy of kind '{kind}' is not supported") as caught:
-            await call(PROVIDER, b"{}")
+            await call(provider(), b"{}")
 
         assert "secret" not in str(caught.value)
 
@@ -470,8 +473,8 @@ async def test_passwords_in_netrc_are_not_sent_to_providers(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with serving(whole()) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
-        await call(PROVIDER, b"{}")
-        await call(Endpoint(PROVIDER.url, "acme", {"x-api-key": "key"}), b"{}")
+        await call(provider(), b"{}")
+        await call(Endpoint(URL, "acme", {"x-api-key": "key"}), b"{}")
 
         assert [seen.headers.get("authorization") for seen in proxy.seen] == ["Bearer key", None]
         assert {seen.headers.get("proxy-authorization") for seen in proxy.seen} == {None}

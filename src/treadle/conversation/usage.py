@@ -1,6 +1,7 @@
 """What a call or a turn consumed: tokens and money."""
 
 from dataclasses import dataclass
+from operator import add
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,7 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        theirs = vars(other)
-        return Usage(**{name: count + theirs[name] for name, count in vars(self).items()})
+        return Usage(*map(add, vars(self).values(), vars(other).values()))
 
 
 NO_USAGE = Usage()

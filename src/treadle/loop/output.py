@@ -10,6 +10,7 @@ from treadle.conversation.request import OutputSchema
 from treadle.errors import OutputInvalid
 from treadle.tools.function import explain, is_validation_error
 from treadle.wire.json_schema import strict, with_root
+from treadle.wire.json_text import loads
 
 RESULT = "result"
 """The property that holds the answer where a provider wants an object and the type is none."""
@@ -76,15 +77,11 @@ def output_of_schema(schema: Mapping[str, Any], check: Callable[[object], None],
     """The output that a JSON Schema asks for; `check` raises ValueError for a value that does not fit."""
 
     def validate(text: str) -> object:
-        value: object = json.loads(text, parse_constant=_no_constant)
+        value: object = loads(text)
         check(value)
         return value
 
     return Output(output_schema(name, schema), validate)
-
-
-def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")
 
 
 def output_schema(name: str, schema: Mapping[str, Any]) -> OutputSchema:

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import anyio
@@ -22,7 +22,7 @@ from treadle.loop.spending import Spending
 from treadle.loop.text_calls import with_calls
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Waiting
 from treadle.models.base import OnDelta
-from treadle.telemetry import record
+from treadle.telemetry import is_recording, record
 from treadle.tools.invoke import Needs, Ready, admit, invoke, noted, shown
 from treadle.tools.toolset import Tool
 from treadle.wire.json_text import is_object
@@ -128,7 +128,8 @@ class Run:
             message = rewritten
             del self.texts[told:]
         kept = history.add_reply(message)
-        reply = Reply(kept, reply.stop_reason)
+        if kept is not reply.message:
+            reply = replace(reply, message=kept)
         self._text = said(kept)
         self._cut = _cut_off(reply)
         if not self.streaming:
@@ -352,7 +353,8 @@ class Run:
             self._results[call.id] = result
             await anyio.lowlevel.checkpoint()  # raises what the cancelled scope knows as its own
             raise asyncio.CancelledError
-        record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
+        if is_recording():
+            record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
         return result
 
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:

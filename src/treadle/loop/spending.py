@@ -1,6 +1,6 @@
 """What a run spent: tokens and money."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -9,7 +9,7 @@ from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ModelError
 from treadle.loop.plan import Plan
-from treadle.telemetry import record
+from treadle.telemetry import is_recording, record
 
 
 @dataclass(slots=True)
@@ -25,16 +25,18 @@ class Spending:
     _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
 
     async def count(self, reply: Reply) -> None:
-        self.usage += Usage(**{**vars(reply.usage), "calls": 1})
-        self._tokens_known = self._tokens_known and reply.usage.total_tokens > 0
+        usage = reply.usage
+        self.usage += usage if usage.calls == 1 else replace(usage, calls=1)
+        self._tokens_known = self._tokens_known and usage.total_tokens > 0
         if reply.cost is not None or self.plan.price is None:
             self._add(reply.cost)
         elif self.plan.limits.max_cost is None:
-            self._unpriced.append(reply.usage)
+            self._unpriced.append(usage)
         else:
-            self._add(await self._price(reply.usage))
-        told = {"model": self.plan.model.name, "id": reply.id, **vars(reply.usage), "cost": reply.cost}
-        record("model call", told)
+            self._add(await self._price(usage))
+        if is_recording():
+            told = {"model": self.plan.model.name, "id": reply.id, **vars(usage), "cost": reply.cost}
+            record("model call", told)
 
     def failed(self, error: BaseException) -> None:
         """A model call brought no reply. What was cut off may be billed all the same."""

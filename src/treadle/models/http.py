@@ -6,16 +6,16 @@ import json
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import aiohttp
 import anyio
 
 from treadle.errors import BadResponse, InvalidArgument, ModelError, ModelUnavailable
-from treadle.models.clients import session, way_to
+from treadle.models.clients import Way, session, way_to
 from treadle.models.failures import MIN_SECRET_CHARS, failure, is_retried
 from treadle.wire.sse import Events
 
@@ -28,6 +28,9 @@ RETRY_AFTER_CAP_S = 60.0
 """A provider that asks for a longer wait gets no retry: the caller is told how long it would be."""
 EXCERPT_CHARS = 300
 """What is shown of an answer that cannot be read."""
+
+_CONNECTION = (aiohttp.ClientError, OSError)
+"""What the connection fails with. A listener is called where none of it is caught: its errors are its own."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
@@ -56,6 +59,11 @@ class Endpoint:
                     f"header {name!r} holds a character that HTTP does not allow: check the key, "
                     "extra_headers and metadata for line breaks and letters beyond ASCII"
                 )
+
+    @cached_property
+    def way(self) -> Way:
+        """How its requests leave this host, as the environment says when the first one does."""
+        return way_to(self.url)
 
     def masked(self, text: str) -> str:
         """`text` without the key, and without what else the headers prove who we are with."""
@@ -147,8 +155,8 @@ class _Exchange:
         client = await session()
         # aiohttp warns about bytes of this length, which it would send in one piece
         data = io.BytesIO(self.body) if len(self.body) > 2**20 else self.body
-        way = way_to(self.endpoint.url)
-        with self._connection():
+        way = self.endpoint.way
+        try:
             response = await client.post(
                 self.endpoint.url,
                 data=data,
@@ -158,6 +166,10 @@ class _Exchange:
                 proxy_headers=way.proxy_headers,
                 ssl=way.tls,
             )
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise InvalidArgument(f"not an HTTP URL: {self.endpoint.url!r}; check api_base") from error
+        except _CONNECTION as error:
+            raise self._no_answer(error) from error
         async with response:
             if response.status != 200:
                 raise await self._failure(response)
@@ -170,33 +182,28 @@ class _Exchange:
             await self._stream(response, self.on_event)
             return Answer({}, response.headers)
 
-    @contextmanager
-    def _connection(self) -> Generator[None]:
-        """What fails in the block is the connection. The listener runs outside: its errors are its own."""
+    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+        """What came of the body since the last piece; empty at its end."""
         try:
-            yield
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-            raise InvalidArgument(f"not an HTTP URL: {self.endpoint.url!r}; check api_base") from error
-        except (aiohttp.ClientError, OSError) as error:
+            return await response.content.readany()
+        except _CONNECTION as error:
             raise self._no_answer(error) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, up to `BODY_LIMIT_BYTES`."""
         chunks: list[bytes] = []
         size = 0
-        with self._connection():
-            while chunk := await response.content.readany():
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > BODY_LIMIT_BYTES:
-                    raise self._too_long(BODY_LIMIT_BYTES)
+        while chunk := await self._piece(response):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > BODY_LIMIT_BYTES:
+                raise self._too_long(BODY_LIMIT_BYTES)
         return b"".join(chunks)
 
     async def _stream(self, response: aiohttp.ClientResponse, on_event: OnEvent) -> None:
         events, head, size = Events(), b"", 0
         while True:
-            with self._connection():
-                chunk = await response.content.readany()
+            chunk = await self._piece(response)
             head = head or chunk
             size += len(chunk)
             if size > STREAM_LIMIT_BYTES:

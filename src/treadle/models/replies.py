@@ -45,8 +45,10 @@ def finished(reply: Reply, headers: Mapping[str, str]) -> Reply:
 
 
 def _number(text: str | None) -> float | None:
+    if text is None:
+        return None
     try:
-        number = float(text or "")
+        number = float(text)
     except ValueError:
         return None
     return number if math.isfinite(number) and number >= 0 else None

@@ -1,6 +1,5 @@
 """What the fake provider answers to a request: routes, keys, strict checks, and the script. Does no I/O."""
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from treadle.testing.model import next_step
 from treadle.testing.refusal import Refusal, Refused
 from treadle.testing.script import Script, Step
 from treadle.testing.strict_shapes import is_object
-from treadle.wire.json_text import dumps
+from treadle.wire.json_text import dumps, loads
 
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 
@@ -160,13 +159,9 @@ def _parsed(raw: bytes | None) -> object:
     if raw is None:
         return _Unreadable()
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        return loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         return _Unreadable(str(error))
-
-
-def _no_constant(word: str) -> object:
-    raise ValueError(f"{word} is not JSON")  # json takes NaN and the infinities
 
 
 def _keys(headers: Mapping[str, str]) -> list[str]:

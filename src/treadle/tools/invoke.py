@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -104,9 +103,10 @@ async def invoke(ready: Ready) -> ToolResult:
 async def _result(ready: Ready) -> ToolResult:
     limit_s = ready.tool.policy.timeout_s
     try:
-        with anyio.move_on_after(limit_s) if limit_s else nullcontext() as scope:
-            output = await ready.tool.run(ready.arguments)
-            return ToolResult(ready.call.id, output.content, output.is_error)
+        if limit_s is None:
+            return await _run(ready)
+        with anyio.move_on_after(limit_s) as scope:
+            return await _run(ready)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():  # it is we who are cancelled, and not something inside the tool
@@ -116,10 +116,14 @@ async def _result(ready: Ready) -> ToolResult:
         raise
     except BaseException as error:  # strangers' code: whatever else it raises is the tool's own failure
         return ToolResult(ready.call.id, explain(error), is_error=True)
-    assert scope
     assert scope.cancelled_caught
     late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"
     return ToolResult(ready.call.id, late, is_error=True)
+
+
+async def _run(ready: Ready) -> ToolResult:
+    output = await ready.tool.run(ready.arguments)
+    return ToolResult(ready.call.id, output.content, output.is_error)
 
 
 def noted(result: ToolResult, note: str) -> ToolResult:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, cast
@@ -27,6 +28,30 @@ def dumps(value: object) -> str:
     """Compact JSON in ASCII. A lone surrogate, which is no character, becomes U+FFFD: providers refuse it."""
     text = _ENCODER.encode(value)
     return _ESCAPES.sub(_character, text) if "\\ud" in text else text
+
+
+def loads(text: str) -> object:
+    """`text` read as JSON and nothing else: Python reads NaN, Infinity and 1e999 too, and no provider does.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    return _DECODER.decode(text)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is beyond the numbers of a float")
+    return number
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
 
 
 def _character(escape: re.Match[str]) -> str:
@@ -67,8 +92,7 @@ def arguments_object(arguments: str) -> dict[str, Any]:
     if not arguments.strip():
         return {}
     try:
-        parsed: object = json.loads(arguments)
-        json.dumps(parsed, allow_nan=False)  # Python reads NaN and 1e999, and no provider does
+        parsed = loads(arguments)
     except (ValueError, RecursionError):
         return {"INVALID_JSON": arguments}
     if isinstance(parsed, dict):
@@ -100,7 +124,7 @@ def remembered(messages: Iterable[Message], key: str, encode: Encode) -> list[st
 
 
 def _remember(message: Message, key: str, encode: Encode) -> str:
-    message.encoded[key] = text = ",".join(map(dumps, encode(message)))
+    message.encoded[key] = text = dumps(list(encode(message)))[1:-1]
     return text
 
 

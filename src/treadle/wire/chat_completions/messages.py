@@ -120,15 +120,14 @@ def _write_part(block: Block, *, own: bool) -> Mapping[str, object]:
 
 def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
     own = message.wire in (WIRE, None)
-    refusals = [block.text for block in message.blocks if isinstance(block, Refusal)]
     written: dict[str, object] = {"role": "assistant", "content": _assistant_content(message, own=own)}
-    if refusals:
+    if refusals := [block.text for block in message.blocks if isinstance(block, Refusal)]:
         written["refusal"] = "".join(refusals)
-    if message.calls:
+    if calls := message.calls:
         told = (own or dialect.extended) and "caller" not in dialect.drops
         written["tool_calls"] = [
             write_call(_taken_back(call, dialect), extra=call.extra if own else EMPTY, told=told)
-            for call in message.calls
+            for call in calls
         ]
     if message.wire == WIRE:
         written |= {
@@ -157,7 +156,10 @@ def _taken_back(call: ToolCall, dialect: Dialect) -> ToolCall:
     """`call` as providers take it back: with a name, and with arguments that are a JSON object."""
     custom = call.extra.get("type") == "custom"
     arguments = call.arguments if custom else arguments_text(call.arguments)
-    return replace(call, id=_call_id(call.id, dialect), name=sendable_name(call.name), arguments=arguments)
+    call_id, name = _call_id(call.id, dialect), sendable_name(call.name)
+    if (call_id, name, arguments) == (call.id, call.name, call.arguments):
+        return call
+    return replace(call, id=call_id, name=name, arguments=arguments)
 
 
 def _call_id(given: str, dialect: Dialect) -> str:

@@ -1,5 +1,6 @@
 """Requests of Chat Completions: from `ModelRequest`, and back."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict, cast
 
@@ -69,9 +70,14 @@ def encode_request(request: ModelRequest, dialect: Dialect, more: Mapping[str, o
     def encode(message: Message) -> Iterator[dict[str, object]]:
         return iter(write_message(message, dialect))
 
-    # as text, whose hash is computed once: the dialect's own would be, for each message
-    texts = json_text.remembered(request.messages, f"{WIRE} {dialect}", encode)
+    texts = json_text.remembered(request.messages, _key(dialect), encode)
     return json_text.body({**write_head(request, dialect), **more}, texts)
+
+
+@functools.lru_cache(maxsize=32)
+def _key(dialect: Dialect) -> str:
+    """As text, whose hash is computed once: the dialect's own would be, for each message."""
+    return f"{WIRE} {dialect}"
 
 
 def _write_tool(tool: AnyTool) -> Mapping[str, object]:

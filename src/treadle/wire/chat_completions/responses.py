@@ -60,11 +60,12 @@ def _read(raw: Mapping[str, Any]) -> Reply:
             raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:3000]}")
     known = {"id", "model", "choices", "object"}
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
-    if more := choice_extra(choice, message):
+    why = stop_reason(choice.get("finish_reason"), message)
+    if more := choice_extra(choice, why):
         extra["choice"] = more
     return Reply(
         message,
-        stop_reason(choice.get("finish_reason"), message),
+        why,
         read_usage(raw.get("usage")),
         str(raw.get("id") or ""),
         str(raw.get("model") or ""),
@@ -74,12 +75,12 @@ def _read(raw: Mapping[str, Any]) -> Reply:
     )
 
 
-def choice_extra(choice: Mapping[str, Any], message: Message) -> dict[str, object]:
+def choice_extra(choice: Mapping[str, Any], why: StopReason) -> dict[str, object]:
     """What a choice says beside its message: `logprobs`, and why it stopped if our own words lose it."""
     known = {"index", "message", "delta", "finish_reason"}
     extra = {name: value for name, value in choice.items() if name not in known and value is not None}
     finish = choice.get("finish_reason")
-    if finish is not None and _WRITTEN[stop_reason(finish, message)] != finish:
+    if finish is not None and _WRITTEN[why] != finish:
         extra["finish_reason"] = finish
     return extra
 

@@ -128,13 +128,13 @@ class Reader:
         if any("thinking" not in block or "signature" in block for block in self._thought):
             yield MessageExtra({"thinking_blocks": self._thought})
         container = cast("Mapping[str, object] | None", self._extra.pop("container", None))
-        message = Message("assistant", tuple(self._seen))
+        why = stop_reason(self._finish, Message("assistant", tuple(self._seen)))
         if self._usage:
             self._extra["usage"] = self._usage
-        if more := choice_extra(self._choice, message):
+        if more := choice_extra(self._choice, why):
             self._extra["choice"] = more
         yield Ended(
-            stop_reason(self._finish, message),
+            why,
             read_usage(self._usage),
             container,
             self._extra or EMPTY,
