@@ -1,14 +1,14 @@
 """What is asked of a model, and what it answers: the same on every wire."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
-from treadle.conversation.blocks import EMPTY, Message, Wire
+from treadle.conversation.blocks import EMPTY, Message, Wire, immutable
 from treadle.conversation.usage import NO_USAGE, Usage
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolSpec:
     """A tool as the model is told of it."""
 
@@ -20,7 +20,7 @@ class ToolSpec:
     """Wire fields that Treadle does not interpret (`cache_control`, `strict`, `allowed_callers`, ...)."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NativeTool:
     """A tool that the provider runs, whole and verbatim as `wire` writes it."""
 
@@ -31,14 +31,14 @@ class NativeTool:
 AnyTool: TypeAlias = ToolSpec | NativeTool
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolChoice:
     mode: Literal["auto", "none", "required", "named"]
     name: str | None = None
     """Only with mode `named`: the one tool that must be called."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class OutputSchema:
     """A JSON Schema that the final answer has to satisfy."""
 
@@ -48,7 +48,7 @@ class OutputSchema:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ModelRequest:
     """One call of a model. Only fields that are set are sent."""
 
@@ -76,7 +76,7 @@ StopReason: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Reply:
     """One answer of a model."""
 

@@ -3,12 +3,12 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import anyio
 
-from treadle.conversation.blocks import Text, ToolCall, ToolResult
+from treadle.conversation.blocks import Text, ToolCall, ToolResult, immutable
 from treadle.conversation.events import Decision
 from treadle.tools.approval import Permissions, denied, needs_approval
 from treadle.tools.function import explain
@@ -19,7 +19,7 @@ MAX_ARGUMENTS_CHARS = 10_000_000
 MAX_NOTE_CHARS = 4_000
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ready:
     """A call that may run: known, valid, and allowed."""
 
@@ -31,7 +31,7 @@ class Ready:
     """What the model has to know beside the result."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Needs:
     """A valid call that somebody has to speak about first."""
 

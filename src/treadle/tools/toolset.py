@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from treadle.conversation.blocks import ResultBlock
+from treadle.conversation.blocks import ResultBlock, immutable
 from treadle.conversation.request import ToolSpec
 
 
@@ -23,7 +23,7 @@ class ToolPolicy:
     """True: the run stops at a call of it, and whoever drives the run gives the answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ToolOutput:
     """What a tool gave, as it is told to the model."""
 
