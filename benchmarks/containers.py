@@ -8,14 +8,20 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from benchmarks.environments import MONTY, installed
 from benchmarks.measure import Spread, spread
+from benchmarks.processes import child
 from benchmarks.tables import ratio, row, title
+from treadle.errors import TreadleError
 from treadle.sandbox.bridge.frames import Call
 from treadle.sandbox.engine import Engine
+from treadle.sandbox.isolation import isolated
+from treadle.sandbox.opening import open_engine
 
 ROUNDS = 40
 CALLS = 3000
 IDLE = 40
+IDLE_S = 5
 COLD = [sys.executable, "-I", "-c", "pass"]
 BWRAP = ["--ro-bind", "/", "/", "--unshare-all", "--dev", "/dev", "--proc", "/proc", "--die-with-parent"]
 TRIPS = f"""
@@ -35,6 +41,9 @@ print(rounds)
 """
 
 
+FIRST, TRIP, GATHER = "first line", "call and back, us", "gather of 100 calls, ms"
+
+
 def containers() -> dict[str, Spread]:
     """Milliseconds, and times the start of a bare interpreter; then microseconds, then MiB."""
     rows = {"cold python -I -c pass": spread([_process(COLD) for _ in range(ROUNDS)])}
@@ -42,10 +51,14 @@ def containers() -> dict[str, Spread]:
         command = [bwrap, *BWRAP, *COLD]
         rows["bwrap + cold python"] = spread([_process(command) for _ in range(ROUNDS)])
     rows |= asyncio.run(_ours())
+    for peer in installed([MONTY]):
+        taken = child(str(peer.python), f"benchmarks.peers.{peer.script}", (ROUNDS,), peer.variables)
+        names = (f"{peer.label}: {name}" for name in (FIRST, TRIP, GATHER))
+        rows |= dict(zip(names, map(spread, taken.values()), strict=True))
     cold = rows["cold python -I -c pass"]["median"]
     title("containers", "median", "p95", "x cold")
     for name, taken in rows.items():
-        scale = ratio(taken["median"], cold) if name.endswith(("pass", "python", "line")) else None
+        scale = ratio(taken["median"], cold) if name.endswith(("pass", "python", FIRST)) else None
         row(name, [taken["median"], taken["p95"], scale])
     return rows
 
@@ -60,18 +73,33 @@ def _process(command: list[str]) -> float:
 async def _ours() -> dict[str, Spread]:
     rows: dict[str, Spread] = {}
     async with Engine() as engine:
-        first = [await _timed(lambda: _first_line(engine)) for _ in range(ROUNDS)]
-        rows["container to its first line"] = spread(first)
+        rows[f"container: {FIRST}"] = await _first_lines(engine)
         async with await engine.make() as container:
             outcome = await container.execute(TRIPS, tools=["double"], on_call=_double)
         trips, rounds = (
             [float(each) for each in line.strip("[]").split(",")] for line in outcome.stdout.splitlines()
         )
-        rows["call and back, us"] = spread(trips)
-        rows["gather of 100 calls, ms"] = spread(rounds)
+        rows[TRIP] = spread(trips)
+        rows[GATHER] = spread(rounds)
         idle = [await engine.make() for _ in range(IDLE)]
         rows["idle container, MiB (PSS)"] = spread([_pss_mib(each.pid) for each in idle])
+        began = [_cpu_s(each.pid) for each in idle]
+        await asyncio.sleep(IDLE_S)
+        used = [(_cpu_s(each.pid) - before) / IDLE_S * 1e6 for each, before in zip(idle, began, strict=True)]
+        rows["idle container, CPU us a second"] = spread(used)
+    try:
+        data = isolated(packages="data")
+    except TreadleError as error:
+        print(f"  the data set: skipped, {error}")
+        return rows
+    async with await open_engine(data) as engine:
+        rows[f"container with pandas: {FIRST}"] = await _first_lines(engine, "import pandas")
     return rows
+
+
+async def _first_lines(engine: Engine, code: str = "x = 1") -> Spread:
+    await _first_line(engine, code)  # starts the zygote
+    return spread([await _timed(lambda: _first_line(engine, code)) for _ in range(ROUNDS)])
 
 
 async def _timed(work: Callable[[], Awaitable[None]]) -> float:
@@ -80,10 +108,10 @@ async def _timed(work: Callable[[], Awaitable[None]]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def _first_line(engine: Engine) -> None:
+async def _first_line(engine: Engine, code: str) -> None:
     """A container, and code that ran in it; that it ends afterwards is in the figure too."""
     container = await engine.make()
-    await container.execute("x = 1")
+    await container.execute(code)
     await container.close()
 
 
@@ -91,11 +119,20 @@ async def _double(call: Call) -> object:
     return 2 * call.arguments["n"]
 
 
+def _processes(pid: int) -> list[int]:
+    """PID 1 of a container, and what it started."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split())]
+
+
+def _cpu_s(pid: int) -> float:
+    nanoseconds = (Path(f"/proc/{each}/schedstat").read_text("utf-8").split()[0] for each in _processes(pid))
+    return sum(map(int, nanoseconds)) / 1e9
+
+
 def _pss_mib(pid: int) -> float:
-    """Of PID 1 and of what it started: memory, with what is shared divided by those who share it."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
+    """Memory, with what is shared divided by those who share it."""
     kib = 0
-    for each in (pid, *map(int, children)):
+    for each in _processes(pid):
         for line in Path(f"/proc/{each}/smaps_rollup").read_text("utf-8").splitlines():
             if line.startswith("Pss:"):
                 kib += int(line.split()[1])

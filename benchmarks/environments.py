@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ class Peer:
     package: str
     requirement: str
     script: str
-    """In `benchmarks/peers`, and in `benchmarks/peers/starts`."""
-    imports: tuple[str, ...]
+    """In `benchmarks/peers`, and of a loop in `benchmarks/peers/starts` too."""
+    imports: tuple[str, ...] = ()
     """Statements whose time is measured, each in a process of its own."""
     variables: Mapping[str, str] = field(default_factory=lambda: NO_VARIABLES)
     """What keeps it from calling home."""
@@ -34,7 +34,7 @@ class Peer:
         return f"{self.name} {ran.stdout.strip()}"
 
 
-PEERS = (
+LOOPS = (
     Peer(
         "litellm",
         "litellm",
@@ -60,18 +60,20 @@ PEERS = (
     ),
 )
 
+MONTY = Peer("pydantic-monty", "pydantic-monty", "pydantic-monty==1.4.0", "monty")
 
-def installed() -> list[Peer]:
+
+def installed(peers: Sequence[Peer] = LOOPS) -> list[Peer]:
     """The peers whose environment is there; the others are named."""
-    for peer in PEERS:
+    for peer in peers:
         if not peer.python.exists():
             print(f"  {peer.name}: skipped, .venv-peers/{peer.name} is not there")
-    return [peer for peer in PEERS if peer.python.exists()]
+    return [peer for peer in peers if peer.python.exists()]
 
 
 def make() -> None:
     """Make the environments of all peers."""
-    for peer in PEERS:
+    for peer in (*LOOPS, MONTY):
         if not peer.python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(peer.python.parent.parent)], check=True)
         subprocess.run([peer.python, "-m", "pip", "install", "-q", peer.requirement], check=True)

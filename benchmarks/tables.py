@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-NAME_WIDTH = 36
+NAME_WIDTH = 46
 WIDTH = 12
 
 
