@@ -114,12 +114,11 @@ class Run:
         return [_told(result) for result in settled if result.call_id in self._announced]
 
     async def _ask(self) -> Reply:
-        plan = self.plan
+        plan, history = self.plan, self.history
         told = len(self.texts)
         self._found.clear()
         self._counts.next_reply()
         self._repeats.next_reply()
-        history = self.history
         request = plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
         reply = await self._complete(request)
         history.container = reply.container or history.container
