@@ -26,8 +26,6 @@ DEFAULTS = Limits(memory_mib=256, processes=48, disk_mib=48, files=2_000, file_m
 MOST_KEPT = 200_000
 """Of what one cell prints: 80 KiB of each stream, and a note."""
 GRACE_S = 1.0
-FREEZE_S = 0.01
-"""Until the freeze after the cell before has come: what is forked while it comes may stay frozen."""
 MARGIN_S = 3.0
 """For a busy machine, and nothing like the length of a hang."""
 NEVER_LOOKED_AT = {"tmp", "proc", "sys", "dev", "run", "var"}
@@ -129,7 +127,6 @@ class Laboratory:
 
     async def run(self, container: Container, code: str, limit_s: float = 20) -> Outcome:
         """Run a cell. That the host waits for longer than it says is a TimeoutError."""
-        await anyio.sleep(FREEZE_S)
         with anyio.fail_after(limit_s + GRACE_S + MARGIN_S):
             return await container.execute(code, tools=TOOLS, on_call=self.answer, limit_s=limit_s)
 

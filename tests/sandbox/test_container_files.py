@@ -447,14 +447,15 @@ async def test_a_file_that_is_a_link_now_and_then_is_never_followed(container: C
 os.symlink('/etc/passwd', '/tmp/b'); os.rename('/tmp/b', '/workspace/out/x')
 os.symlink('/dev/full', '/tmp/c'); os.rename('/tmp/c', '/workspace/out/x')"""
     seen: set[str] = set()
+    rounds = 0
 
     async with running(container, swap):
-        for _ in range(200):
-            found = await container.collect()
-            assert {each.data for each in found.files} <= {b"mine"}
-            seen |= {each.reason for each in found.skipped} | {"file" for _ in found.files}
-
-    assert len(seen) > 1, seen
+        with anyio.fail_after(10):
+            while rounds < 200 or len(seen) < 2:  # on a busy machine the code gets its turn late
+                found = await container.collect()
+                assert {each.data for each in found.files} <= {b"mine"}
+                seen |= {each.reason for each in found.skipped} | {"file" for _ in found.files}
+                rounds += 1
 
 
 async def test_a_folder_that_is_a_link_now_and_then_is_never_entered(container: Container) -> None:
@@ -509,7 +510,6 @@ os.removedirs('/workspace/out/d/d/d'); os.makedirs('/workspace/out', exist_ok=Tr
                 await container.list("out")
 
 
-@pytest.mark.attack  # it fails at times on a busy machine: to be looked into
 async def test_memory_is_watched_while_files_are_collected(make: Make) -> None:
     container = await make(memory_mib=64)
     await run(container, "for n in range(2_000): open(f'out/{n}', 'w').close()")

@@ -42,7 +42,7 @@ def alive(pid: int) -> bool:
     """Whether a process runs; one that is only not reaped yet does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

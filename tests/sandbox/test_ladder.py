@@ -19,8 +19,9 @@ from treadle.sandbox.facts import Facts, Failure, Host
 from treadle.sandbox.ladder import ABILITIES, NOT_BUILT, Report, check_minimum, probe, report_of
 
 LINUX = Host("linux", "6.12.0", "x86_64", "3.13.0", 1000)
-SEEN = dict.fromkeys((name for name in ABILITIES if name != "memory"), True)
+SEEN: dict[str, bool] = dict.fromkeys(ABILITIES, True)
 GOOD = Facts(landlock_abi=7, no_cgroup="nothing is mounted", watch_s=0.1, seen=SEEN)
+GROUPED = replace(GOOD, cgroup="control group v2", no_cgroup="")
 
 needs_namespaces = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not lesser_hosts.can_make_namespaces(),
@@ -33,22 +34,37 @@ def refused(report: Report) -> bool:
 
 
 @needs_namespaces
-def test_this_host_is_on_rung_2_and_says_by_what() -> None:
+def test_this_host_is_on_a_rung_and_says_by_what() -> None:
     report = probe()
 
-    assert (report.rung, report.why, report.advice) == (2, "", "")
+    assert (report.rung, report.why, report.advice) == (1 if report.cgroup else 2, "", "")
     assert [each.name for each in report.abilities] == list(ABILITIES)
     assert all(each.enforced and each.by for each in report.abilities)
-    assert {each.name: each.by for each in report.abilities}["memory"] == "watchdog, every 0.1 s"
+    memory = next(each for each in report.abilities if each.name == "memory")
+    assert memory.by == (report.cgroup or "watchdog, every 0.1 s")
+    assert bool(memory.why_not_more) is not bool(report.cgroup)
     assert report.host.uid == os.geteuid()
 
 
 def test_what_is_not_built_is_never_said_to_be_there() -> None:
-    rungs = {rung.name: rung for rung in report_of(LINUX, replace(GOOD, cgroup="cgroup v2")).rungs}
+    rungs = {rung.name: rung for rung in report_of(LINUX, GROUPED).rungs}
 
-    assert [name for name, rung in rungs.items() if rung.available] == ["2"]
-    assert all(rungs[name].why.startswith(NOT_BUILT) for name in ("1", "3", "3b"))
-    assert "cgroup v2 could be used" in rungs["1"].why
+    assert [name for name, rung in rungs.items() if rung.available] == ["1", "2"]
+    assert all(rungs[name].why == NOT_BUILT for name in ("3", "3b"))
+
+
+def test_a_control_group_makes_it_rung_1_and_else_the_report_says_why_there_is_none() -> None:
+    first, second = report_of(LINUX, GROUPED), report_of(LINUX, GOOD)
+
+    assert (first.rung, first.cgroup) == (1, "control group v2")
+    memory = next(each for each in first.abilities if each.name == "memory")
+    assert (memory.by, memory.why_not_more, memory.advice) == ("control group v2", "", "")
+    assert check_minimum(1, first) is first
+    assert (second.rung, second.cgroup) == (2, "")
+    memory = next(each for each in second.abilities if each.name == "memory")
+    assert memory.why_not_more == "no control group can be used: nothing is mounted"
+    assert "what the watchdog does not see: pipes" in memory.advice
+    assert second.rungs[0].why == "nothing is mounted"
 
 
 @needs_namespaces
@@ -66,7 +82,7 @@ def test_looking_leaves_nothing_behind(tmp_path: Path) -> None:
     )
 
     rung, descriptors, rest = ran.stdout.strip().split(" ", 2)
-    assert (rung, descriptors, ran.stderr) == ("2", "4", "")
+    assert (rung, descriptors, ran.stderr) == (str(probe().rung), "4", "")
     assert rest == "[]"
 
 
@@ -137,10 +153,10 @@ def test_a_lesser_host_refuses_and_names_the_step_the_reason_and_the_way_out(hos
 
 
 @needs_namespaces
-def test_an_ordinary_user_gets_the_same_rung() -> None:
+def test_an_ordinary_user_gets_a_rung_too() -> None:
     told = json.loads(lesser_hosts.on("ordinary user", "-c", ASK).stdout)
 
-    assert told["rung"] == 2, told["why"]
+    assert told["rung"] == (1 if told["cgroup"] else 2), told["why"]
     assert told["host"]["uid"] != 0
 
 
@@ -196,14 +212,14 @@ def test_a_minimum_that_is_reached_gives_the_report(minimum: int | None) -> None
 
 
 def test_a_minimum_above_is_refused_with_both_rungs_the_reason_and_the_way_out() -> None:
-    report = report_of(LINUX, replace(GOOD, cgroup="cgroup v2"))
+    report = report_of(LINUX, GOOD)
 
     with pytest.raises(CapabilityUnsupported) as caught:
         check_minimum(1, report)
     assert str(caught.value) == (
         "this host isolates code on rung 2 (namespaces, the memory bounded by a watchdog), and rung 1 "
-        "(namespaces and a control group) or better was asked for: not built yet (cgroup v2 could be used "
-        "here). Set minimum_rung to 2 if that is enough, or run the code on a host that gives more."
+        "(namespaces and a control group) or better was asked for: nothing is mounted. "
+        "Set minimum_rung to 2 if that is enough, or run the code on a host that gives more."
     )
 
 
@@ -262,57 +278,3 @@ def test_bad_luck_is_looked_at_again() -> None:
 
     assert lasting == {"deadline": False, "start": False, "engine": False, "unshare": True}
     assert ladder.DEADLINE_S == 15
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-@pytest.mark.parametrize(
-    ("groups", "mounts", "found"),
-    [
-        (
-            "0::/user.slice\n",
-            "30 23 0:28 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate",
-            [(2, "/sys/fs/cgroup/user.slice")],
-        ),
-        (
-            "4:memory:/a\n3:cpu,cpuacct:/b\n0::/\n",
-            "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-            "36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-            "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
-            [(2, "/sys/fs/cgroup/unified"), (1, "/sys/fs/cgroup/memory/a")],
-        ),
-        (
-            "0::/docker/x/y\n",
-            "30 23 0:28 /docker/x /sys/fs/my\\040groups ro - cgroup2 cgroup2 rw",
-            [(2, "/sys/fs/my groups/y")],
-        ),
-        ("0::/../above\n", "30 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", []),
-        ("", "30 23 0:28 / /sys rw - sysfs sysfs rw", []),
-    ],
-)
-def test_the_control_group_of_a_process_is_found(
-    groups: str, mounts: str, found: list[tuple[int, str]]
-) -> None:
-    from treadle.sandbox.kernel import cgroups
-
-    assert [(each.version, str(each.folder)) for each in cgroups.find(groups, mounts)] == found
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
-def test_a_group_can_be_used_where_it_accounts_memory_and_can_be_written(tmp_path: Path) -> None:
-    from treadle.sandbox.kernel.cgroups import Group, missing
-
-    def group(version: int, *files: str, controllers: str = "") -> str:
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        folder.mkdir()
-        (folder / "cgroup.controllers").write_text(controllers, "ascii")
-        for name in files:
-            (folder / name).touch()
-        return missing(Group(version, folder)).replace(str(folder), "HERE")
-
-    assert group(2, "cgroup.procs", "cgroup.subtree_control", controllers="cpu memory pids\n") == ""
-    assert group(1, "cgroup.procs") == ""
-    assert group(2, "cgroup.procs", "cgroup.subtree_control", controllers="cpu") == (
-        "the memory controller is not delegated to HERE"
-    )
-    assert group(2, "cgroup.procs", controllers="memory") == "HERE/cgroup.subtree_control cannot be written"
-    assert group(1) == "HERE/cgroup.procs cannot be written"

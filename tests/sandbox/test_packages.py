@@ -93,6 +93,38 @@ async def test_a_container_imports_it_and_sees_no_path_of_the_host(links: Path, 
     assert written.failure.kind in ("OSError", "PermissionError")
 
 
+REMEMBERS = """
+import os
+with open(os.path.join(os.environ["MPLCONFIGDIR"], "found"), "a+") as file:
+    file.seek(0)
+    KNOWN = file.read()
+    file.write("out")
+"""
+
+
+async def test_what_a_preloaded_module_finds_out_is_kept_in_the_set(links: Path) -> None:
+    wheel(links, "tiny", "1.5", code=REMEMBERS)
+    made = build(TINY)
+    assert (made.folder / "packages" / ".cache" / "matplotlib" / "found").read_text("utf-8") == "out"
+    try:
+        async with Engine(packages=find("tiny")) as engine, await engine.make() as container:
+            outcome = await container.execute("import os, tiny; print(tiny.KNOWN, os.listdir('/tmp'))")
+    except SandboxError as error:
+        pytest.skip(f"no containers here: {error}")
+
+    assert outcome.stdout == "out []\n"
+
+
+def test_a_set_whose_preloaded_modules_cannot_be_imported_is_not_built(links: Path) -> None:
+    wheel(links, "tiny", "1.5", code="import nothing_like_it\n")
+    with pytest.raises(SandboxError, match=r"cannot be imported: ModuleNotFoundError.*nothing_like_it"):
+        build(TINY)
+
+    assert sets() == []
+    build(Wanted("tiny", ("tiny",)))
+    assert len(sets()) == 1
+
+
 def test_building_again_takes_what_there_is_now_and_keeps_the_old_for_a_day(links: Path) -> None:
     old = build(TINY)
     inside = (old.folder / "packages").stat().st_ino

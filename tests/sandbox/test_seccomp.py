@@ -29,6 +29,20 @@ from treadle.sandbox.kernel.seccomp import (
 )
 
 AF_UNIX, AF_INET = 1, 2
+ASKED = (
+    "clone",
+    "clone3",
+    "socket",
+    "socketpair",
+    "ioctl",
+    "fcntl",
+    "setsockopt",
+    "prctl",
+    "prlimit",
+    "personality",
+)
+"""By their arguments."""
+NAMED = {"prlimit": "prlimit64"}
 MOST_INSTRUCTIONS = 4096
 """BPF_MAXINSNS of the kernel."""
 SIGCHLD = 17
@@ -56,6 +70,7 @@ NEVER = frozenset(
     swapon swapoff acct quotactl syslog sethostname setdomainname settimeofday clock_settime adjtimex
     shmget shmat shmctl semget semop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
     seccomp landlock_create_ruleset move_pages migrate_pages mbind set_mempolicy vmsplice
+    timer_create timer_settime timer_delete
     setxattr lsetxattr fsetxattr removexattr fanotify_init lookup_dcookie modify_ldt iopl ioperm
         """,
     )
@@ -104,7 +119,7 @@ def refused(errno: int) -> int:
 
 
 def special(machine: Machine) -> set[int]:
-    return {machine.clone, machine.clone3, machine.socket, machine.ioctl, machine.personality}
+    return {getattr(machine, name) for name in ASKED}
 
 
 @machines
@@ -126,7 +141,7 @@ def test_every_number_gets_the_answer_of_the_table(machine: Machine) -> None:
 
 @machines
 def test_what_is_asked_by_arguments_is_in_no_table(machine: Machine) -> None:
-    assert len(special(machine)) == 5
+    assert len(special(machine)) == len(ASKED)
     assert special(machine).isdisjoint(machine.allowed.values())
 
 
@@ -159,6 +174,46 @@ def test_no_socket_but_unix_ones_and_those_by_option(machine: Machine, family: i
     assert ask(machine, machine.socket, family, sockets=False) == refused(EAFNOSUPPORT)
     # the upper half of a register means nothing to the kernel, so it must not hide the family
     assert ask(machine, machine.socket, (1 << 32) | family) == (ALLOW if unix else refused(EAFNOSUPPORT))
+
+
+@machines
+@pytest.mark.parametrize("family", range(48))
+def test_pairs_of_sockets_are_unix_ones_even_without_the_option(machine: Machine, family: int) -> None:
+    expected = ALLOW if family == AF_UNIX else refused(EAFNOSUPPORT)
+
+    assert ask(machine, machine.socketpair, family, 1, sockets=True) == expected
+    assert ask(machine, machine.socketpair, family, 1, sockets=False) == expected
+    assert ask(machine, machine.socketpair, (1 << 32) | family) == expected
+
+
+@machines
+def test_fcntl_does_everything_but_choose_the_signal_of_a_file(machine: Machine) -> None:
+    for command in (10, (1 << 32) | 10):  # F_SETSIG
+        assert ask(machine, machine.fcntl, 3, command, 18) == refused(EPERM)
+    for command in (0, 1, 2, 3, 4, 6, 8, 11, 1030, 1031):  # F_DUPFD, F_GETFD, F_SETFD, ..., F_SETPIPE_SZ
+        assert ask(machine, machine.fcntl, 3, command, 18) == ALLOW
+
+
+@machines
+def test_prctl_does_not_hide_a_process_from_the_watchdog(machine: Machine) -> None:
+    for option in (4, (1 << 32) | 4):  # PR_SET_DUMPABLE
+        assert ask(machine, machine.prctl, option, 0) == refused(EPERM)
+    for option in (1, 3, 15, 16, 22, 36, 38):  # PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, ...
+        assert ask(machine, machine.prctl, option, 0) == ALLOW
+
+
+@machines
+def test_a_process_sets_its_own_limits_only(machine: Machine) -> None:
+    assert ask(machine, machine.prlimit, 0, 7) == ALLOW
+    for pid in (1, 2, 1000, 0xFFFFFFFF):
+        assert ask(machine, machine.prlimit, pid, 7) == refused(EPERM)
+
+
+@machines
+def test_a_larger_buffer_to_send_from_is_wished_for_in_vain(machine: Machine) -> None:
+    assert ask(machine, machine.setsockopt, 3, 1, 7) == ERRNO  # SOL_SOCKET, SO_SNDBUF: done, without an error
+    for level, option in ((1, 8), (1, 2), (6, 7), (0, 7)):
+        assert ask(machine, machine.setsockopt, 3, level, option) == ALLOW
 
 
 @machines
@@ -224,7 +279,7 @@ def test_the_kernel_can_take_the_program(machine: Machine, sockets: bool) -> Non
 
 def test_halves_too_far_apart_for_a_jump_of_8_bits_are_found() -> None:
     scattered = dict.fromkeys(map(str, range(0, 1200, 2)), 0) | {str(n): n for n in range(0, 1200, 2)}
-    machine = Machine(0xC000003E, scattered, 2001, 2003, 2005, 2007, 2009)
+    machine = Machine(0xC000003E, scattered, *range(2001, 2001 + 2 * len(ASKED), 2))
     program = seccomp.program(machine, sockets=False)
 
     assert any(code == 0x05 for code, *_ in program)
@@ -243,7 +298,7 @@ def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
 
     known = {call: number for call, number in ours.allowed.items() if number <= newest}
     assert {call: theirs.get(call) for call in known} == known
-    asked = {call: getattr(ours, call) for call in ("clone", "clone3", "socket", "ioctl", "personality")}
+    asked = {NAMED.get(call, call): getattr(ours, call) for call in ASKED}
     assert {call: theirs[call] for call in asked} == asked
 
 
@@ -306,6 +361,14 @@ say("unix", lambda: socket.socket(socket.AF_UNIX).close())
 say("inet", lambda: socket.socket(socket.AF_INET).close())
 say("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close())
 say("pair", lambda: [each.close() for each in socket.socketpair()])
+say("pair_inet", lambda: socket.socketpair(socket.AF_INET))
+say("F_SETSIG", lambda: fcntl.fcntl(0, 10, 18))
+say("F_GETFL", lambda: fcntl.fcntl(0, fcntl.F_GETFL))
+one, other = socket.socketpair()
+before = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+say("SO_SNDBUF", lambda: one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * before))
+say("timer", lambda: raw(222 if libc.MACHINE == "x86_64" else 107, 1, 0, 0))
+assert one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
 say("fork", lambda: fork(0))
 say("user", lambda: fork(libc.CLONE_NEWUSER))
 say("unshare", lambda: libc.unshare(libc.CLONE_NEWUSER))
@@ -322,7 +385,7 @@ say("unknown", lambda: raw(600))
 say("x32", lambda: raw(0x40000000 + 39))
 say("again", lambda: seccomp.install(seccomp.packed(seccomp.program(machine, sockets=True))))
 """
-DONE = ["pair", "fork", "thread", "program", "FIONREAD", "ask"]
+DONE = ["pair", "SO_SNDBUF", "F_GETFL", "fork", "thread", "program", "FIONREAD", "ask"]
 
 
 @pytest.mark.skipif(libc.MACHINE not in MACHINES, reason=f"no table for {libc.MACHINE}")
@@ -344,8 +407,11 @@ def test_the_kernel_enforces_it(tmp_path: Path, sockets: bool) -> None:
     assert said == {
         **dict.fromkeys(DONE, "done"),
         "unix": "done" if sockets else "EAFNOSUPPORT",
-        **dict.fromkeys(("inet", "netlink"), "EAFNOSUPPORT"),
-        **dict.fromkeys(("user", "unshare", "fifo", "TIOCSTI", "change", "ptrace", "x32", "again"), "EPERM"),
+        **dict.fromkeys(("inet", "netlink", "pair_inet"), "EAFNOSUPPORT"),
+        **dict.fromkeys(
+            ("F_SETSIG", "timer", "user", "unshare", "fifo", "TIOCSTI", "change", "ptrace", "x32", "again"),
+            "EPERM",
+        ),
         **dict.fromkeys(("clone3", "unknown"), "ENOSYS"),
     }
 

@@ -9,18 +9,23 @@ MAX_PACKET_BYTES = 128 * 1024
 WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
 PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
 """Where the interpreter, the packages and our own guest stand inside: no path of the host is seen there."""
+CACHE = ".cache"
+"""In the folder of packages: what is laid out in the temporary folder for the zygote."""
+TEMPORARY = "/tmp"  # noqa: S108
+CACHES = {"MPLCONFIGDIR": "matplotlib", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
+"""Folders in the temporary one, by the variables that name them: what libraries write for themselves."""
 
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": WORKSPACE,
     "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",  # noqa: S108
+    "TMPDIR": TEMPORARY,
     "INPUT_DIR": INPUT,
     "OUTPUT_DIR": OUTPUT,
     "PYTHONDONTWRITEBYTECODE": "1",
     "LD_LIBRARY_PATH": f"{PYTHON}/lib",  # of an interpreter that is built as a shared library
     "MPLBACKEND": "Agg",
-    "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108
+    **{name: f"{TEMPORARY}/{folder}" for name, folder in CACHES.items()},
     # a preloaded library must start no threads
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
 }
@@ -65,5 +70,3 @@ class Box:
     environment: Mapping[str, str]
     seccomp: bytes
     """The packed filter."""
-    watched: bool
-    """Whether PID 1 has to bound the memory, for want of a control group."""

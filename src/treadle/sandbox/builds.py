@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from treadle.errors import SandboxError
-from treadle.sandbox.box import PACKAGES
+from treadle.sandbox.box import CACHE, CACHES, PACKAGES
 from treadle.sandbox.packages import (
     CONTENT,
     FORMAT,
@@ -200,6 +200,7 @@ def _fill(wanted: Wanted, rough: Path, deadline: float, say: Say) -> None:
     # its helpers meet at a socket, whose path must be short: not in our folder, wherever that is
     anywhere = {name: value for name, value in environment.items() if name != "TMPDIR"}
     _run(("-I", *compiling, "-s", str(content), "-p", PACKAGES, str(content)), anywhere, deadline, say)
+    _fill_caches(wanted.preloaded, content, environment, deadline, say)
     shutil.rmtree(temporary)
     manifest = Manifest(
         format=FORMAT,
@@ -224,6 +225,24 @@ def _install(
     code, said = _run(arguments, environment, deadline, say)
     if code:
         raise SandboxError(_why(said))
+
+
+def _fill_caches(
+    preloaded: Sequence[str], content: Path, environment: Mapping[str, str], deadline: float, say: Say
+) -> None:
+    """Import what will be preloaded, so that what it finds out about this machine need not be found again."""
+    if not preloaded:
+        return
+    cache = content / CACHE
+    for folder in CACHES.values():
+        (cache / folder).mkdir(parents=True)
+    own = {name: str(cache / folder) for name, folder in CACHES.items()}
+    own |= {"HOME": environment["TMPDIR"], "MPLBACKEND": "Agg"}
+    lines = [f"import sys; sys.path.insert(0, {str(content)!r})", *(f"import {each}" for each in preloaded)]
+    say("importing what is preloaded")
+    failed, said = _run(("-I", "-S", "-B", "-c", "\n".join(lines)), {**environment, **own}, deadline, say)
+    if failed:
+        raise SandboxError(f"what was installed cannot be imported: {(said or ['it ended'])[-1].strip()}")
 
 
 def _why(said: Sequence[str]) -> str:

@@ -1,31 +1,69 @@
 """One run of code in a container, as the host sees it: its clock, and the calls that it waits for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
-from treadle.sandbox.bridge.frames import Call, Failure
+from treadle.sandbox.bridge.frames import (
+    MAX_CALLS,
+    MAX_OUTSTANDING,
+    MAX_OUTSTANDING_BYTES,
+    Call,
+    Failure,
+    Violation,
+    frame,
+)
+from treadle.sandbox.bridge.host import Bridge
+from treadle.sandbox.output import Live
 
 OnCall: TypeAlias = Callable[[Call], Awaitable[object]]
 """Runs a call; what it gives must be JSON, and what it raises is raised in the code."""
+
+MAX_MESSAGE_CHARS = 20_000
+"""Of an error that is raised in the code."""
+HANDLERS_S = 1.0
+"""How long the end of a cell waits for handlers of calls that were cancelled."""
 
 
 class Clock:
     """Counts the time in which code runs, and not that in which it waits for calls."""
 
     def __init__(self, limit_s: float, over: Callable[[], None]) -> None:
-        self._left = limit_s
+        self.limit_s = self._left = limit_s
         self._over = over
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
+        self._waits = 0
+        self._stopped = True
 
-    def go_on(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._began = loop.time()
-        self._timer = loop.call_later(max(self._left, 0.0), self._over)
+    def start(self) -> None:
+        self._stopped = False
+        self._go_on()
 
-    def pause(self) -> None:
+    def stop(self) -> None:
+        self._pause()
+        self._stopped = True
+
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        self._waits += 1
+        self._pause()
+        try:
+            yield
+        finally:
+            self._waits -= 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not (self._stopped or self._waits or self._timer):
+            loop = asyncio.get_running_loop()
+            self._began = loop.time()
+            self._timer = loop.call_later(max(self._left, 0.0), self._over)
+
+    def _pause(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -35,11 +73,115 @@ class Clock:
 @dataclass(slots=True)
 class Cell:
     id: int
+    bridge: Bridge
     on_call: OnCall
     names: frozenset[str]
     ended: "asyncio.Future[Failure | None]"
-    clock: "Clock" = field(init=False)
-    calls: int = 0
-    last: int = 0
+    live: Live | None
+    clock: Clock = field(init=False)
     timed_out: bool = False
-    pending: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
+    interrupted: bool = False
+    _sending: "asyncio.Task[None] | None" = None
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
+    _calls: int = 0
+    _last: int = 0
+    _outstanding: int = 0
+    _bytes: int = 0
+    _stopping: bool = False
+
+    def begin(self, data: bytes) -> None:
+        """Start the clock, and the writing of `data`, for which nobody has to wait."""
+        self.clock.start()
+        loop = asyncio.get_running_loop()
+        self._sending = loop.create_task(self.bridge.send(lambda: data))  # owned: `drop` ends it
+
+    def take(self, call: Call) -> None:
+        """Run a call.
+
+        Raises:
+            Violation: the code's own end of the bridge would not have sent it.
+        """
+        self._calls += 1
+        if call.id <= self._last or self._calls > MAX_CALLS:
+            raise Violation(f"call {call.id} after {self._last}, the {self._calls}th of its cell")
+        self._last = call.id
+        self._outstanding += 1
+        self._bytes += call.size
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._answer(call))  # owned by the cell, which cancels it at its end
+        task.add_done_callback(partial(self._answered, call))
+        self._tasks.add(task)
+        if self._full:
+            self.bridge.hold()
+
+    @property
+    def _full(self) -> bool:
+        return self._outstanding >= MAX_OUTSTANDING or self._bytes >= MAX_OUTSTANDING_BYTES
+
+    def _answered(self, call: Call, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._outstanding -= 1
+        self._bytes -= call.size
+        if not (self._full or self.ended.done()):  # afterwards it is the next cell's
+            self.bridge.go_on()
+
+    async def _answer(self, call: Call) -> None:
+        """Run a call and write its answer; only while it runs it is that the code waits for."""
+        try:
+            with self.clock.waiting():
+                if self._stopping:
+                    raise InterruptedError("the cell is being stopped")
+                if call.name not in self.names:
+                    raise NameError(f"there is no tool {call.name!r}")
+                value = await self.on_call(call)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            answer = partial(_raised, call, error)
+        except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
+            answer = partial(_raised, call, error)
+        else:
+            answer = partial(_given, call, value)
+        await self.bridge.send(answer)
+
+    def stop(self) -> None:
+        """Its calls are of no interest any more: those that run are cancelled, and others refused."""
+        self.clock.stop()
+        if not self._stopping:
+            self._stopping = True
+            for task in self._tasks:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Wait for the handlers of calls that were cancelled, and for the listener; within bounds."""
+        self.drop()
+        if self.live:
+            await self.live.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=HANDLERS_S)
+
+    def drop(self) -> None:
+        """Cancel what is left of it; nobody waits for that."""
+        self.stop()
+        for task in (*self._tasks, *([self._sending] if self._sending else [])):
+            task.cancel()
+
+
+def _given(call: Call, value: object) -> bytes:
+    try:
+        return frame({"t": "ret", "id": call.id, "value": value})
+    except Exception as error:  # a value that is no JSON, or too long
+        return _raised(call, error)
+
+
+def _raised(call: Call, error: BaseException) -> bytes:
+    said = {"kind": type(error).__name__, "message": _words(error)[:MAX_MESSAGE_CHARS]}
+    return frame({"t": "ret", "id": call.id, "error": said})
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a stranger's `__str__`
+        return ""

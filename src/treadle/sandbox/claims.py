@@ -5,12 +5,13 @@ of a dead engine is known, and one of a live engine is left alone.
 """
 
 import fcntl
+import glob
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +48,12 @@ class Claim:
         """A file for what the processes of the engine have to say."""
         return self.folder.with_suffix(".log")
 
+    def keep_groups(self, beginnings: Sequence[str]) -> None:
+        """Control groups with names that begin so are of this claim, and go with it."""
+        self.folder.with_suffix(".lock").write_text("\n".join(beginnings), "utf-8")
+
     def release(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.with_suffix(".lock").unlink(missing_ok=True)
-        self.log.unlink(missing_ok=True)
+        _remove(self.folder)
         for fd in self._locks:
             os.close(fd)
         self._locks = ()
@@ -124,10 +127,24 @@ def _sweep(place: Path) -> None:
         fd = _lock(lock)
         if fd is None:
             continue
-        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-        lock.with_suffix(".log").unlink(missing_ok=True)
-        lock.unlink(missing_ok=True)
+        _remove(lock.with_suffix(""))
         os.close(fd)
+
+
+def _remove(folder: Path) -> None:
+    """What a claim was of. The lock goes last; while a group has processes in it, it stays for the next."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(".log").unlink(missing_ok=True)
+    lock = folder.with_suffix(".lock")
+    with suppress(FileNotFoundError):
+        if all(map(_remove_groups, lock.read_text("utf-8").splitlines())):
+            lock.unlink()
+
+
+def _remove_groups(beginning: str) -> bool:
+    from treadle.sandbox.kernel import cgroups
+
+    return cgroups.remove(glob.glob(f"{glob.escape(beginning)}*"))  # noqa: PTH207
 
 
 def _free_range(place: Path) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """A container as the host holds it: code goes in, calls and output come out, files go both ways."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -10,29 +10,20 @@ import anyio
 
 from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
-from treadle.sandbox.bridge.frames import (
-    MAX_CALLS,
-    MAX_OUTSTANDING,
-    Call,
-    Ended,
-    Failure,
-    Ready,
-    Said,
-    Violation,
-    frame,
-)
+from treadle.sandbox.bridge.frames import Call, Ended, Failure, Ready, Said, Violation, frame
 from treadle.sandbox.bridge.host import Bridge
 from treadle.sandbox.cell import Cell, Clock, OnCall
-from treadle.sandbox.control import Broken, Control, Steps
+from treadle.sandbox.control import Broken, Control, Steps, text
+from treadle.sandbox.ends import Ends
 from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
-from treadle.sandbox.output import Output
+from treadle.sandbox.output import Live, OnOutput, Output
 
 Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
 
 GRACE_S = 1.0
 """Seconds between the soft stop of a cell and the end of its container."""
-MAX_MESSAGE_CHARS = 20_000
-"""Of an error that is raised in the code."""
+_INTERRUPTS = 10
+"""In that time: the first may come before the code has begun."""
 START_S = 10.0
 """Seconds that a container may take to be ready."""
 
@@ -65,12 +56,14 @@ class Container:
         self,
         pid: int,
         limits: Limits,
+        ends: Ends,
         kill: Callable[[], None],
         gone: "Callable[[Container], None]",
     ) -> None:
         self.pid = pid
         """Of its PID 1, on the host."""
         self._limits = limits
+        self._ends = ends
         self._kill = kill
         self._gone = gone
         self._cells = 0
@@ -81,35 +74,33 @@ class Container:
         self._steps = Steps(self._send, self._end_for)
         self._files = Files(self._steps)
         kept = limits.output_kib * 1024
-        self._output = Output(kept, kept // 4), Output(kept, kept // 4)
-        self._pipes: tuple[int, ...] = ()
-        self._died: ContainerDied | None = None
+        self._outputs = Output("stdout", kept, kept // 4), Output("stderr", kept, kept // 4)
+        self._died: tuple[str, Reason] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._answers: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self._stats: asyncio.Future[Mapping[str, Any]] | None = None
 
-    async def connect(self, bridge: Any, control: Any, output: int, errors: int) -> None:
+    async def connect(self) -> None:
         """Take the host's ends of what the container was started with.
 
         Raises:
             ContainerDied: it did not come up.
         """
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: self._bridge, bridge)
-        self._pipes = (output, errors)
-        for pipe, kept in zip(self._pipes, self._output, strict=True):
-            await loop.connect_read_pipe(lambda kept=kept: kept, os.fdopen(pipe, "rb", buffering=0))
-        self._control = Control(*await asyncio.open_connection(sock=control))
+        await loop.connect_accepted_socket(lambda: self._bridge, self._ends.bridge)
+        for pipe, output in zip((self._ends.output, self._ends.errors), self._outputs, strict=True):
+            await loop.connect_read_pipe(lambda output=output: output, pipe)
+        self._control = Control(*await asyncio.open_connection(sock=self._ends.control))
         self._watch = loop.create_task(self._listen())  # owned: `close` ends it
         with anyio.move_on_after(START_S):
             await self._ready
             self._tell("freeze")
             return
-        self._die("it was not ready in time", "timeout")
-        raise self._end
+        raise self._end_for("it was not ready in time", "timeout")
 
     @property
     def _end(self) -> ContainerDied:
-        return self._died or ContainerDied("the container is closed", "closed")
+        """A new one each time: what is raised again and again grows."""
+        return ContainerDied(*(self._died or ("the container is closed", "closed")))
 
     async def execute(
         self,
@@ -117,6 +108,7 @@ class Container:
         *,
         tools: Sequence[str] = (),
         on_call: OnCall | None = None,
+        on_output: OnOutput | None = None,
         limit_s: float | None = None,
     ) -> Outcome:
         """Run a cell.
@@ -125,6 +117,8 @@ class Container:
             code: Python; `await` may stand at the top level.
             tools: names of async functions that the code finds.
             on_call: runs their calls.
+            on_output: is told what the code prints, in chunks, while it does; nobody waits for it but the
+                end of the cell, for some seconds. Where it is slow, chunks are longer, and lose their middle.
             limit_s: seconds that the code may run; the time in which it waits for calls does not count.
                 None: as the container's limits say.
 
@@ -143,104 +137,100 @@ class Container:
         except ValueError as error:
             raise InvalidArgument(f"the code cannot be sent: {error}") from error
         self._cells += 1
-        cell = Cell(self._cells, on_call or _nobody, frozenset(tools), loop.create_future())
-        limit_s = self._limits.cpu_s if limit_s is None else limit_s
-        cell.clock = Clock(limit_s, lambda: self._time_is_over(cell))
+        live = Live(on_output) if on_output else None
+        names = frozenset(tools)
+        cell = Cell(self._cells, self._bridge, on_call or _nobody, names, loop.create_future(), live)
+        cell.clock = Clock(self._limits.cpu_s if limit_s is None else limit_s, lambda: self._late(cell))
         self._cell = cell
-        began = loop.time()
         try:
-            self._tell("thaw")
-            await self._bridge.send(data)
-            cell.clock.go_on()
-            await asyncio.wait([cell.ended])  # not the future itself: a cancel of ours would be its own
-            failure = cell.ended.result()
-        except asyncio.CancelledError:
-            with anyio.CancelScope(shield=True):
-                await self._give_up(cell)
-            raise
+            return await self._run(cell, data)
         finally:
             self._cell = None
-            cell.clock.pause()
-            for task in cell.pending.values():
-                task.cancel()
-            self._tell("freeze")
-        for fd, kept in zip(self._pipes, self._output, strict=False):
-            await kept.drained(fd)
-        taken = [kept.take() for kept in self._output]
+            cell.drop()
+            if live:
+                live.drop()
+
+    async def _run(self, cell: Cell, data: bytes) -> Outcome:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for output in self._outputs:
+            output.live = cell.live
+        self._tell("thaw", cell=cell.id, cpu_s=cell.clock.limit_s)
+        cell.begin(data)
+        try:
+            await self._ended(cell)
+        finally:
+            self._over(cell)
+            taken = await self._wind_up(cell)
         truncated = any(cut for _, cut in taken)
+        failure = cell.ended.result()
         return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
 
-    async def _give_up(self, cell: Cell) -> None:
-        """Nobody waits for the cell any more: stop it. The container stays if that works at once."""
-        for task in cell.pending.values():
-            task.cancel()
-        self._tell("interrupt")
-        await asyncio.wait([cell.ended], timeout=GRACE_S)
+    async def _ended(self, cell: Cell) -> None:
+        """Wait for the end of a cell. Nobody else does: if this is cancelled, the code is stopped."""
+        try:
+            await asyncio.wait([cell.ended])  # not the future itself: a cancel of ours would be its own
+        except asyncio.CancelledError:
+            self._stop(cell, "its cell was cancelled and could not be stopped", "closed")
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([cell.ended])
+            raise
+
+    def _over(self, cell: Cell) -> None:
         if not cell.ended.done():
-            self._die("its cell was cancelled and could not be stopped", "closed")
+            self._die("its cell was left to itself", "closed")
         cell.ended.exception()  # looked at: it warns nobody
+        cell.stop()
+        self._tell("freeze")
 
-    def _time_is_over(self, cell: Cell) -> None:
-        """Stop the code softly, and after a grace for good."""
+    async def _wind_up(self, cell: Cell) -> list[tuple[str, bool]]:
+        """What it printed, for each stream, and whether some of that was left out."""
+        with anyio.CancelScope(shield=True):  # all of it is bounded
+            for output in self._outputs:
+                await output.drained()
+                output.live = None
+            await cell.close()
+            if cell.interrupted:
+                with suppress(ContainerDied):
+                    await self.stats()  # what PID 1 was told is done then: the next cell is not interrupted
+        return [output.take() for output in self._outputs]
+
+    def _late(self, cell: Cell) -> None:
         cell.timed_out = True
-        self._tell("interrupt")
-        asyncio.get_running_loop().call_later(GRACE_S, self._stop_hard, cell)
+        self._stop(cell, "the code ran out of time and could not be stopped", "timeout")
 
-    def _stop_hard(self, cell: Cell) -> None:
-        if not cell.ended.done():
-            self._die("the code ran out of time and could not be stopped", "timeout")
+    def _stop(self, cell: Cell, why_not: str, reason: Reason, tries: int = _INTERRUPTS) -> None:
+        """Stop the code softly, and after a grace for good."""
+        if cell.ended.done():
+            return
+        cell.stop()
+        if not tries:
+            self._die(why_not, reason)
+            return
+        cell.interrupted = True
+        self._tell("interrupt")
+        loop = asyncio.get_running_loop()
+        loop.call_later(GRACE_S / _INTERRUPTS, self._stop, cell, why_not, reason, tries - 1)
 
     def _hear(self, said: Said) -> None:
+        cell = self._cell
         match said:
             case Ready():
-                if not self._ready.done():
-                    self._ready.set_result(None)
+                if self._ready.done():
+                    raise Violation("it is ready a second time")
+                self._ready.set_result(None)
             case Call():
-                self._called(said)
+                if cell is None or cell.ended.done():
+                    raise Violation("a call while no cell is running")
+                cell.take(said)
             case Ended(number, failure):
-                if self._cell is None or number != self._cell.id:
+                if cell is None or cell.ended.done() or number != cell.id:
                     raise Violation(f"the end of cell {number}, which is not running")
-                if not self._cell.ended.done():
-                    self._cell.ended.set_result(failure)
+                cell.ended.set_result(failure)
 
-    def _called(self, call: Call) -> None:
-        cell = self._cell
-        if cell is None:
-            raise Violation("a call while no cell is running")
-        cell.calls += 1
-        if call.id <= cell.last or cell.calls > MAX_CALLS:
-            raise Violation(f"call {call.id} after {cell.last}, the {cell.calls}th of its cell")
-        cell.last = call.id
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._answer(cell, call))  # owned by the cell, which cancels it at its end
-        if not cell.pending:
-            cell.clock.pause()
-        cell.pending[call.id] = task
-        task.add_done_callback(lambda _: self._answered(cell, call.id))
-        if len(cell.pending) >= MAX_OUTSTANDING and self._bridge.transport:
-            self._bridge.transport.pause_reading()
-
-    def _answered(self, cell: Cell, number: int) -> None:
-        cell.pending.pop(number, None)
-        if not cell.pending and not cell.ended.done():
-            cell.clock.go_on()
-        transport = self._bridge.transport
-        if transport and not transport.is_closing() and len(cell.pending) < MAX_OUTSTANDING:
-            transport.resume_reading()
-
-    async def _answer(self, cell: Cell, call: Call) -> None:
-        try:
-            if call.name not in cell.names:
-                raise NameError(f"there is no tool {call.name!r}")
-            data = frame({"t": "ret", "id": call.id, "value": await cell.on_call(call)})
-        except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
-            said = {"kind": type(error).__name__, "message": _words(error)[:MAX_MESSAGE_CHARS]}
-            data = frame({"t": "ret", "id": call.id, "error": said})
-        await self._bridge.send(data)
-
-    def _tell(self, operation: str) -> None:
+    def _tell(self, operation: str, **fields: Any) -> None:
         if self._control and not self._died:
-            self._control.tell({"op": operation})
+            self._control.tell({"op": operation, **fields})
 
     def _send(self, message: Mapping[str, Any], payload: bytes) -> None:
         if self._control is None or self._died:
@@ -305,13 +295,14 @@ class Container:
         """
         if self._died:
             raise self._end
-        while not self._answers.empty():  # of a question that nobody waits for any more
-            self._answers.get_nowait()
-        self._tell("stats")
-        with anyio.move_on_after(START_S):
-            return await self._answers.get()
-        self._die("its first process does not answer", "timeout")
-        raise self._end
+        if self._stats is None:  # whoever asks while an answer is on its way shares it
+            self._stats = asyncio.get_running_loop().create_future()
+            self._tell("stats")
+        answer = self._stats
+        await asyncio.wait([answer], timeout=START_S)
+        if not answer.done():
+            raise self._end_for("its first process does not answer", "timeout")
+        return answer.result()
 
     async def _listen(self) -> None:
         """What PID 1 says."""
@@ -322,25 +313,32 @@ class Container:
                 self._said(message, payload)
         except Broken as error:
             self._die(f"its first process broke the protocol: {error}", "violation")
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             self._die("its first process ended", "exit")
 
     def _said(self, message: Mapping[str, Any], payload: bytes) -> None:
         match message.get("op"):
             case "files":
                 self._steps.heard(message, payload)
+            case "over" if message.get("what") == "cpu":
+                if self._cell and self._cell.id == message.get("cell") and not self._cell.timed_out:
+                    self._late(self._cell)
             case "over":
                 self._die(f"it used more than {self._limits.memory_mib} MiB of memory", "memory")
             case "ended":
                 self._die(f"its process ended with status {message.get('status')}", "exit")
             case "failed":
-                self._die(f"it could not be set up: {message.get('error')}", "exit")
+                self._die(f"it could not be set up: {text(message.get('error'))}", "exit")
             case "stats":
-                self._answers.put_nowait(message)
+                if self._stats:
+                    self._stats.set_result(message)
+                    self._stats = None
             case _:
                 pass
 
     def _lost(self, violation: str | None) -> None:
+        if self._died:
+            return
         if violation:
             self._die(f"it broke the protocol: {violation}", "violation")
         elif self._control is None:
@@ -351,12 +349,14 @@ class Container:
     def _die(self, message: str, reason: Reason) -> None:
         if self._died:
             return
-        self._died = ContainerDied(f"the container died: {message}", reason)
+        self._died = f"the container died: {message}", reason
         self._kill()
-        for future in (self._ready, self._cell.ended if self._cell else None):
+        self._bridge.close()
+        for future in (self._ready, self._stats, self._cell.ended if self._cell else None):
             if future and not future.done():
-                future.set_exception(self._died)
-        self._steps.lost(self._died)
+                future.set_exception(self._end)
+                future.exception()  # looked at: where nobody waits, it warns nobody
+        self._steps.lost(self._end)
 
     def _end_for(self, message: str, reason: Literal["timeout", "violation"]) -> ContainerDied:
         self._die(message, reason)
@@ -365,18 +365,16 @@ class Container:
     async def close(self) -> None:
         """End the container and everything in it."""
         self._die("it was closed", "closed")
-        if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()
+        self._bridge.close()
+        for output in self._outputs:
+            output.close()
+        if self._control:
+            self._control.close()
+        self._ends.close()
+        self._gone(self)
         if self._watch:
             self._watch.cancel()
             await asyncio.wait([self._watch])
-        if self._control:
-            self._control.close()
-        if self._bridge.transport:
-            self._bridge.transport.close()
-        for kept in self._output:
-            kept.close()
-        self._gone(self)
 
     async def __aenter__(self) -> "Container":
         return self
@@ -387,10 +385,3 @@ class Container:
 
 async def _nobody(call: Call) -> object:
     raise NameError(f"nobody answers calls of {call.name!r}")
-
-
-def _words(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:  # a stranger's `__str__`
-        return ""

@@ -72,7 +72,7 @@ class Control:
         return message, await self._reader.readexactly(behind)
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()  # nobody reads what is not written yet
 
 
 @dataclass(frozen=True, slots=True)

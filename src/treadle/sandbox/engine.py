@@ -1,7 +1,6 @@
 """Starts zygotes, and containers from them."""
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -10,13 +9,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from treadle.errors import SandboxError
 from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, PYTHON, TREADLE, Limits, Mount
 from treadle.sandbox.container import START_S, Container
+from treadle.sandbox.ends import Ends
 
 if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.claims import Claim
@@ -25,8 +25,16 @@ if TYPE_CHECKING:  # Linux alone has what is in there
 ZYGOTE_START_S = 30.0
 MAX_FORKS, MAX_AGE_S = 1_000, 3600.0
 """After so many containers or seconds a new zygote takes over: all its children share its memory layout."""
-_SAID_BYTES = 4000
+_ENDED = "the process that containers are forked from has ended: the next container starts another"
+_SAID_BYTES, _SAID_CHARS = 4000, 500
+_KILL_AGAIN_S = 0.1
 _SOURCE = Path(__file__).parents[2]
+_ENTER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from treadle.sandbox.kernel import zygote
+zygote.enter(zygote.Setup(**json.loads(sys.argv[3])), int(sys.argv[2]))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +56,17 @@ class Zygote:
         self._process: asyncio.subprocess.Process | None = None
         self._claim: Claim | None = None
         self._made: dict[int, asyncio.Future[int]] = {}
-        self._ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
-        self.forks = 0
-        self.alive: set[int] = set()
+        self._turn = anyio.Lock()
+        self._wanted = 0
+        self._forks = 0
+        self._alive: set[int] = set()
         """PIDs of containers that have not ended."""
-        self.failed: Sequence[str] = ()
-        """Modules that it could not import."""
+        self.group = ""
+        """The control group that bounds its containers, such as "control group v2"; empty: none does."""
+        self.no_group = ""
+        """Why none does."""
 
     @property
     def usable(self) -> bool:
@@ -62,7 +74,12 @@ class Zygote:
 
     @property
     def worn_out(self) -> bool:
-        return self.forks >= MAX_FORKS or time.monotonic() - self._began > MAX_AGE_S
+        return self._forks >= MAX_FORKS or time.monotonic() - self._began > MAX_AGE_S
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has a container of it, nor waits for one."""
+        return not (self._alive or self._wanted)
 
     async def start(self) -> None:
         """Start the process.
@@ -72,41 +89,40 @@ class Zygote:
         """
         from treadle.sandbox.claims import claim
 
-        loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._connection = ours
-        self._claim = claim()
-        code = (
-            f"import sys, json; sys.path.insert(0, {str(_SOURCE)!r})\n"
-            "from treadle.sandbox.kernel import zygote\n"
-            "zygote.enter(zygote.Setup(**json.loads(sys.argv[2])), int(sys.argv[1]))"
-        )
-        setup = json.dumps(asdict(self._setup(self._claim)))
-        with theirs, self._claim.log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), setup),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                env={"PATH": os.defpath},
-            )
-        loop.add_reader(ours, self._hear)
+        with theirs:
+            self._claim = claim()
+            setup = json.dumps(asdict(self._setup(self._claim)))
+            with self._claim.log.open("wb") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", "-c", _ENTER, str(_SOURCE), str(theirs.fileno()), setup),
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
+                    env={"PATH": os.defpath},
+                )
+        asyncio.get_running_loop().add_reader(ours, self._hear)
         try:
             with anyio.fail_after(ZYGOTE_START_S):
-                self.failed = await self._ready
+                await self._ready
         except (SandboxError, TimeoutError) as error:
-            said = self._last_words()
+            said = self._last_words() or f"it was not ready within {ZYGOTE_START_S:g} s"
             await self.close()
-            raise SandboxError(f"no containers can be made here: {said or error}") from error
+            raise SandboxError(
+                f"no containers can be made here: {said}: `treadle doctor` tells what this machine enforces"
+            ) from error
 
     def _last_words(self) -> str:
         """The last line that the process wrote before it ended."""
         if self._claim is None:
             return ""
         with self._claim.log.open("rb") as log:
-            return log.read(_SAID_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _SAID_BYTES))
+            said = log.read(_SAID_BYTES).decode("utf-8", "replace")
+        return said.strip().rpartition("\n")[2][:_SAID_CHARS]
 
     def _setup(self, claimed: "Claim") -> "Setup":
         from treadle.sandbox.kernel.zygote import Setup
@@ -127,9 +143,18 @@ class Zygote:
         Raises:
             SandboxError: it could not be made.
         """
-        assert self._claim
-        self.forks += 1
-        number = self.forks
+        self._wanted += 1
+        try:
+            async with self._turn:  # it makes one at a time, and more requests would not fit in its socket
+                return await self._fork(limits, mounts, descriptors)
+        finally:
+            self._wanted -= 1
+
+    async def _fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
+        if self._claim is None:
+            raise SandboxError(_ENDED)
+        self._forks += 1
+        number = self._forks
         request = {
             "op": "make",
             "id": number,
@@ -138,7 +163,6 @@ class Zygote:
             "mounts": [asdict(mount) for mount in mounts],
             "environment": dict(ENVIRONMENT),
             "seccomp": _filter(),
-            "watched": True,
         }
         made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._made[number] = made
@@ -155,13 +179,17 @@ class Zygote:
 
     def _send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         if self._connection is None:
-            raise SandboxError("the process that containers are forked from has ended")
+            raise SandboxError(_ENDED)
         socket.send_fds(self._connection, [json.dumps(message).encode("ascii")], list(descriptors))
 
     def kill(self, pid: int) -> None:
         """End a container; if its zygote is gone, it has ended already."""
-        with contextlib.suppress(OSError, SandboxError):
+        try:
             self._send({"op": "kill", "pid": pid})
+        except BlockingIOError:  # there are many at once
+            asyncio.get_running_loop().call_later(_KILL_AGAIN_S, self.kill, pid)
+        except (OSError, SandboxError):
+            pass
 
     def _hear(self) -> None:
         assert self._connection
@@ -172,19 +200,21 @@ class Zygote:
         except OSError:
             data = b""
         if not data:
-            self._lose()
+            self._lose(self._last_words())
             return
         message: dict[str, Any] = json.loads(data)
         match message:
-            case {"op": "ready", **rest} if not self._ready.done():
-                self._ready.set_result(cast("list[str]", rest["failed"]))
+            case {"op": "ready", **rest} if self._claim and not self._ready.done():
+                self.group, self.no_group = rest["group"], rest["no_group"]
+                self._claim.keep_groups(rest["groups"])
+                self._ready.set_result(None)
             case {"op": "made", "id": int(number), "pid": int(pid)}:
-                self.alive.add(pid)
+                self._alive.add(pid)
                 self._settle(number, pid)
             case {"op": "failed", "id": int(number), "error": error}:
                 self._settle(number, SandboxError(f"no container could be made: {error}"))
             case {"op": "ended", "pid": int(pid)}:
-                self.alive.discard(pid)
+                self._alive.discard(pid)
             case _:
                 pass
 
@@ -198,23 +228,22 @@ class Zygote:
         else:
             made.set_exception(outcome)
 
-    def _lose(self) -> None:
+    def _lose(self, said: str = "") -> None:
         """The process is gone, and its containers with it."""
         if self._connection:
             asyncio.get_running_loop().remove_reader(self._connection)
             self._connection.close()
             self._connection = None
-        lost = SandboxError("the process that containers are forked from has ended")
-        for future in (self._ready, *self._made.values()):
+        waiting: list[asyncio.Future[Any]] = [self._ready, *self._made.values()]
+        for future in waiting:
             if not future.done():
-                future.set_exception(lost)
-        self.alive.clear()
+                future.set_exception(SandboxError(f"{_ENDED}{f': {said}' if said else ''}"))
+                future.exception()  # looked at: where nobody waits, it warns nobody
+        self._alive.clear()
 
     async def close(self) -> None:
         """End the process and its containers."""
         self._lose()
-        if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()
         if self._process:
             with anyio.move_on_after(START_S, shield=True):
                 await self._process.wait()
@@ -233,10 +262,13 @@ class Engine:
     limits: Limits = field(default_factory=Limits)
     packages: Packages = field(default_factory=Packages)
     mounts: Sequence[Mount] = ()
+    grouped: bool = False
+    """Whether there have to be control groups: with these it is rung 1."""
     containers: set[Container] = field(default_factory=set[Container], init=False)
     _zygote: Zygote | None = field(default=None, init=False)
     _retired: list[Zygote] = field(default_factory=list[Zygote], init=False)
     _starting: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _closed: bool = field(default=False, init=False)
 
     async def __aenter__(self) -> "Engine":
         await self.start()
@@ -253,17 +285,26 @@ class Engine:
         """
         await self._current()
 
+    @property
+    def group(self) -> tuple[str, str]:
+        """The control group that bounds containers, and if that is empty, why none does. Once started."""
+        return (self._zygote.group, self._zygote.no_group) if self._zygote else ("", "")
+
     async def _current(self) -> Zygote:
         async with self._starting:
             if self._zygote and self._zygote.usable and not self._zygote.worn_out:
                 return self._zygote
             if self._zygote:
                 self._retired.append(self._zygote)
+                self._zygote = None
             await self._close_retired()
-            self._zygote = None
             started = Zygote(self.packages)
             try:
                 await started.start()
+                if self._closed:
+                    raise SandboxError("the engine is closed")
+                if self.grouped and not started.group:
+                    raise SandboxError(f"no control group can be used any more: {started.no_group}")
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await started.close()
@@ -272,9 +313,9 @@ class Engine:
             return started
 
     async def _close_retired(self) -> None:
-        for zygote in [each for each in self._retired if not each.alive]:
-            self._retired.remove(zygote)
+        for zygote in [each for each in self._retired if each.idle or not each.usable]:
             await zygote.close()
+            self._retired.remove(zygote)
 
     async def make(self) -> Container:
         """A new container, ready to run code.
@@ -282,15 +323,23 @@ class Engine:
         Raises:
             SandboxError: it could not be made.
         """
+        if self._closed:
+            raise SandboxError("the engine is closed")
         zygote = await self._current()
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            ends = _Ends(ours, theirs)
+        try:
+            ends = Ends()
+        except OSError as error:
+            raise SandboxError(f"no container could be made: {error}") from error
+        try:
             pid = await zygote.fork(self.limits, self.mounts, ends.inside)
-            ours.pop_all()  # the container's from here on
-        container = Container(pid, self.limits, lambda: zygote.kill(pid), self.containers.discard)
+        except BaseException:
+            ends.close()
+            raise
+        ends.given()
+        container = Container(pid, self.limits, ends, lambda: zygote.kill(pid), self.containers.discard)
         self.containers.add(container)
         try:
-            await container.connect(ends.bridge, ends.control, *ends.pipes)
+            await container.connect()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await container.close()
@@ -298,31 +347,14 @@ class Engine:
         return container
 
     async def close(self) -> None:
-        """End all containers and what they were forked from."""
+        """End all containers and what they were forked from, for good."""
+        self._closed = True
         for container in list(self.containers):
             await container.close()
         for zygote in (*self._retired, *([self._zygote] if self._zygote else [])):
             await zygote.close()
         self._zygote = None
         self._retired.clear()
-
-
-class _Ends:
-    """Both ends of what the host and a container speak through."""
-
-    def __init__(self, ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> None:
-        pairs = [socket.socketpair() for _ in range(2)]
-        for our, their in pairs:
-            our.setblocking(False)
-            ours.enter_context(our)
-            theirs.enter_context(their)
-        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
-        for reading, writing in pipes:
-            ours.callback(os.close, reading)
-            theirs.callback(os.close, writing)
-        (self.control, control), (self.bridge, bridge) = pairs
-        self.pipes = pipes[0][0], pipes[1][0]
-        self.inside = [control.fileno(), bridge.fileno(), pipes[0][1], pipes[1][1]]
 
 
 def _filter() -> str:

@@ -51,8 +51,9 @@ class Facts:
     """Whether this process is in a user namespace that does not have all user ids."""
     sysctls: Mapping[str, int] = field(default_factory=dict[str, int])
     cgroup: str = ""
-    """What could be used, such as "cgroup v2"."""
+    """That bounds containers, such as "control group v2"; empty: none does."""
     no_cgroup: str = ""
+    """Why none does."""
     watch_s: float = 0.0
     """Seconds between two looks at the memory."""
     seen: Mapping[str, bool] = field(default_factory=dict[str, bool])

@@ -64,7 +64,8 @@ def isolated(  # noqa: PLR0913  the contract's keyword options
 
     Args:
         memory_mib: of all processes and files of a container together.
-        cpu_s: seconds that one execution may run; the time in which it waits for tools does not count.
+        cpu_s: seconds that one execution may run, without the time in which it waits for tools; and of
+            processor time of all its processes together, with that time.
         processes: and threads.
         disk_mib: of all files of a container; what is written to a mount is not counted.
         files: files and folders.

@@ -59,7 +59,7 @@ class Report:
     abilities: tuple[Ability, ...]
     rungs: tuple[Rung, ...]
     cgroup: str
-    """A control group that could be used and is not yet, such as "cgroup v2"."""
+    """The control group that is used, such as "control group v2"; else empty."""
     host: Host
     lasting: bool = True
     """False: it could be otherwise at the next look."""
@@ -173,47 +173,42 @@ def report_of(host: Host, facts: Facts | None) -> Report:
         # these may have been bad luck
         lasting = facts.failure.step not in ("deadline", "start", "engine")
         return _refused(host, facts, why, advice, lasting=lasting)
-    if not_seen := [name for name in ABILITIES if name != "memory" and not facts.seen.get(name)]:
+    if not_seen := [name for name in ABILITIES if not facts.seen.get(name)]:
         return _refused(
             host,
             facts,
             f"a container was made, but this was not enforced in it: {', '.join(not_seen)}",
             REPORT_IT,
         )
-    return Report(2, "", "", _abilities(facts), _rungs(facts, "", second=True), facts.cgroup, host)
+    rung = 1 if facts.cgroup else 2
+    return Report(rung, "", "", _abilities(facts), _rungs(facts, "", made=True), facts.cgroup, host)
 
 
 def _refused(host: Host, facts: Facts, why: str, advice: str, *, lasting: bool = True) -> Report:
     nothing = tuple(
         Ability(name, enforced=False, by="", why_not_more=why, advice=advice) for name in ABILITIES
     )
-    rungs = _rungs(facts, why, second=False)
+    rungs = _rungs(facts, why, made=False)
     return Report(None, why, advice, nothing, rungs, facts.cgroup, host, lasting)
 
 
-def _rungs(facts: Facts, why: str, *, second: bool) -> tuple[Rung, ...]:
-    group = f"{facts.cgroup} could be used here" if facts.cgroup else facts.no_cgroup
-    first = NOT_BUILT + (f" ({group})" if group else "")
+def _rungs(facts: Facts, why: str, *, made: bool) -> tuple[Rung, ...]:
+    first = Rung("1", "namespaces and a control group", bool(facts.cgroup), why or facts.no_cgroup)
     return (
-        Rung("1", "namespaces and a control group", available=False, why=first),
-        Rung("2", "namespaces, the memory bounded by a watchdog", available=second, why=why),
+        first,
+        Rung("2", "namespaces, the memory bounded by a watchdog", available=made, why=why),
         Rung("3", "Landlock and seccomp with a uid of its own", available=False, why=NOT_BUILT),
         Rung("3b", "Landlock and seccomp with the uid of the host", available=False, why=NOT_BUILT),
     )
 
 
 def _abilities(facts: Facts) -> tuple[Ability, ...]:
-    """Those of rung 2."""
+    """Those of rungs 1 and 2."""
     version = f"Landlock ABI {facts.landlock_abi}"
     scope, later = "", ""
     if facts.landlock_abi < _FULL_SCOPE_ABI:
         scope = f"{version} does not keep signals and abstract sockets in: the namespaces alone do"
         later = "A kernel of 6.12 or later has both walls."
-    group = f"{facts.cgroup} could be used" if facts.cgroup else f"none could be used: {facts.no_cgroup}"
-    watched = f"control groups are {NOT_BUILT} ({group})"
-    wait = (
-        "Leave room for what code can take between two looks, or limit the whole host process from outside."
-    )
 
     def held(name: AbilityName, by: str, why_not_more: str = "", advice: str = "") -> Ability:
         return Ability(name, enforced=True, by=by, why_not_more=why_not_more, advice=advice)
@@ -221,8 +216,21 @@ def _abilities(facts: Facts) -> tuple[Ability, ...]:
     return (
         held("files", f"own root; {version}: written to in /workspace and /tmp alone", scope, later),
         held("network", "own network namespace, not even loopback up; seccomp: no sockets but AF_UNIX"),
-        held("memory", f"watchdog, every {facts.watch_s:g} s", watched, wait),
+        held("memory", facts.cgroup)
+        if facts.cgroup
+        else held("memory", f"watchdog, every {facts.watch_s:g} s", _no_group(facts), _GROUP_ADVICE),
         held("processes", "RLIMIT_NPROC in an own user namespace"),
         held("disk", "tmpfs quota of bytes and files"),
-        held("time", "soft interrupt, then SIGKILL"),
+        held("time", "soft interrupt, then SIGKILL; the clock, and the processor time of all processes"),
     )
+
+
+_GROUP_ADVICE = (
+    "Start the host process where it may make control groups: systemd-run --user --scope -p Delegate=yes. "
+    "Or leave room for what the watchdog does not see: pipes (64 MiB at most), page tables, "
+    "and what comes and goes between two looks."
+)
+
+
+def _no_group(facts: Facts) -> str:
+    return f"no control group can be used: {facts.no_cgroup}"

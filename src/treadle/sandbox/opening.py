@@ -16,7 +16,7 @@ async def open_engine(settings: Isolated) -> Engine:
     """
     await anyio.to_thread.run_sync(check_minimum, settings.minimum_rung)
     packages = await anyio.to_thread.run_sync(_find, settings.packages) if settings.packages else Packages()
-    return Engine(settings.limits, packages, settings.mounts)
+    return Engine(settings.limits, packages, settings.mounts, grouped=settings.minimum_rung == 1)
 
 
 def _find(name: str) -> Packages:

@@ -17,7 +17,7 @@ from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.engine import Packages
 from treadle.settings import packages_folder
 
-FORMAT = 1
+FORMAT = 2
 """Of what a build leaves; another one has other keys."""
 MANIFEST, CONTENT = "manifest.json", "packages"
 """In the folder of a set."""
@@ -57,8 +57,14 @@ BUILT_IN: Mapping[str, Wanted] = {
             "python-pptx",
             "reportlab",
         ),
-        # numpy imports its random numbers late, and most code wants them
-        preloaded=("numpy", "numpy.random", "pandas"),
+        # numpy imports its random numbers late, and matplotlib what draws; most code wants them
+        preloaded=(
+            "numpy",
+            "numpy.random",
+            "pandas",
+            "matplotlib.pyplot",
+            "matplotlib.backends.backend_agg",
+        ),
     )
 }
 

@@ -6,7 +6,8 @@ import re
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import anyio
 
 from treadle.errors import SandboxError
 from treadle.sandbox.box import MIB, PYTHON, Limits
+from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine
 from treadle.sandbox.facts import SYSCTLS, Facts, Failure
 
-_LIMITS = Limits(memory_mib=128, processes=16, disk_mib=8, files=500)
+_LIMITS = Limits(memory_mib=64, processes=16, disk_mib=8, files=500)
 _DEADLINE_S = 12.0
 _SPIN_S = 0.05
 _UID = 0x6FFF_FFFF
@@ -45,14 +47,32 @@ print(json.dumps({
 }))
 """
 
+_TOO_MUCH = f"""
+import mmap, time
+taken = mmap.mmap(-1, {2 * _LIMITS.memory_mib * MIB})
+for at in range(0, len(taken), 4096):
+    taken[at] = 1
+time.sleep(5)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a container showed."""
+
+    held: Mapping[str, bool]
+    """By ability, whether it did."""
+    group: str
+    no_group: str
+
 
 def look() -> Facts:
     """What this host does when it is asked for a container."""
-    from treadle.sandbox.kernel import cgroups, init, landlock
+    from treadle.sandbox.kernel import landlock, watchdog
 
     folder = tempfile.mkdtemp(prefix="root-")
     failure: Failure | None = None
-    seen: dict[str, bool] = {}
+    seen = Seen({}, "", "")
     try:
         seen = anyio.run(_container, folder)
     except Exception as error:  # whatever it is, it is the reason for the operator to read
@@ -60,22 +80,20 @@ def look() -> Facts:
         failure = _diagnosed(folder, str(error) if ours else f"{type(error).__name__}: {error}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    cgroup, no_cgroup = cgroups.usable()
     return Facts(
         landlock_abi=landlock.abi(),
         filtered=_filtered(),
         nested=_nested(),
         sysctls={name: value for name in SYSCTLS if (value := _sysctl(name)) is not None},
-        cgroup=cgroup,
-        no_cgroup=no_cgroup,
-        watch_s=init.WATCH_S,
-        seen=seen,
+        cgroup=seen.group,
+        no_cgroup=seen.no_group,
+        watch_s=watchdog.WATCH_S,
+        seen=seen.held,
         failure=failure,
     )
 
 
-async def _container(folder: str) -> dict[str, bool]:
-    """By ability, whether it was seen to hold in a container; memory is not tried."""
+async def _container(folder: str) -> Seen:
     engine = Engine(limits=_LIMITS)
     with anyio.fail_after(_DEADLINE_S):
         try:
@@ -86,15 +104,27 @@ async def _container(folder: str) -> dict[str, bool]:
                     raise RuntimeError(f"{told.failure.kind}: {told.failure.message}")
                 found: dict[str, list[Any]] = json.loads(told.stdout)
                 spun = await container.execute("while True: pass", limit_s=_SPIN_S)
+                memory = await _memory_is_bounded(container)
+                group = engine.group
         finally:
             await engine.close()
-    return {
+    held = {
         "files": all(found["files"]),
         "network": all(found["network"]),
         "processes": found["processes"] == [_LIMITS.processes, True],
         "disk": found["disk"] == [_LIMITS.disk_mib * MIB],
         "time": spun.timed_out,
+        "memory": memory,
     }
+    return Seen(held, *group)
+
+
+async def _memory_is_bounded(container: Container) -> bool:
+    try:
+        await container.execute(_TOO_MUCH, limit_s=_DEADLINE_S)
+    except ContainerDied as died:
+        return died.reason == "memory"
+    return False
 
 
 def _diagnosed(folder: str, message: str) -> Failure:

@@ -7,11 +7,11 @@ print(await sleep(seconds=0.8))
 # %% stopped
 import asyncio
 
-began = time.monotonic()
-waiting = asyncio.ensure_future(sleep(seconds=2))
+began = time.process_time()
+waiting = asyncio.ensure_future(sleep(seconds=8))
 await asyncio.sleep(0)
 try:
     while True:
         pass
 finally:
-    assert time.monotonic() - began < 1.5
+    assert time.process_time() - began < 1.0

@@ -24,13 +24,13 @@ raise Broken
 # %% raises Huge
 class Huge(Exception):
     def __str__(self):
-        return "x" * 30_000_000
+        return "x" * 5_000_000
 
 
 raise Huge
 
 
-# %% dies timeout
+# %% raises Odd
 class Meta(type):
     __name__ = property(lambda cls: time.sleep(1000))
 
@@ -42,7 +42,7 @@ class Odd(Exception, metaclass=Meta):
 raise Odd
 
 
-# %% new dies timeout
+# %% dies timeout
 class Endless(Exception):
     def __str__(self):
         while True:

@@ -1,11 +1,15 @@
-# Sends frames of kinds that only the host sends, of unknown kinds, and of no kind.
-# The container is killed for each. A second `ready` says nothing, and is let pass.
+# Sends frames of kinds that only the host sends, of unknown kinds, of no kind, and one that comes once only.
+# The container is killed for each.
 # %% prints
-# > sent
-forge({"t": "ready"})
+# > {'a': 1}
+forge({"t": "call", "id": 1, "name": "echo", "args": {}})
 time.sleep(0.1)
-print("sent")
-# %% dies violation: nothing known
+os.read(3, 1 << 16)
+print({"a": 1})
+# %% dies violation: ready a second time
+forge({"t": "ready"})
+time.sleep(10)
+# %% new dies violation: nothing known
 forge({"t": "exec", "id": 1, "code": "", "tools": []})
 time.sleep(10)
 # %% new dies violation: nothing known

@@ -1,10 +1,18 @@
-# Reads in the list of mounts where on the host each comes from.
-# It does not say.
+# Reads in the lists of mounts, of itself and of PID 1, where on the host each comes from.
+# They do not say: the lists are empty.
 # %% prints
 # > True
-mounts = [line.split() for line in open("/proc/self/mountinfo")]
-print(any(fields[4] == "/workspace" or fields[4] == "/" for fields in mounts))
+print("/opt/python" in open("/proc/self/maps").read())
 # %% prints
 # > []
-guest = [fields[3] for fields in mounts if fields[4] == "/opt/treadle/treadle"]
-print([where for where in guest if where not in ("/", "/treadle")])
+lists = [f"/proc/{of}/{name}" for of in ("self", 1) for name in ("mountinfo", "mounts", "mountstats")]
+def text(path):
+    try:
+        return open(path).read()
+    except OSError:
+        return ""
+
+print([text(path) for path in lists if text(path)])
+# %% prints
+# > True
+print(any(text(path) for path in ("/proc/self/status", "/proc/1/status")))

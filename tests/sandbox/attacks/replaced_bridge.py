@@ -7,7 +7,7 @@ print(await echo(a=1))
 # %% dies timeout
 import treadle.sandbox.guest.bridge as guest
 
-guest.Bridge.send = lambda self, frame: None
+guest.Bridge.finish = lambda self, frame: None
 # %% new dies violation
 import treadle.sandbox.guest.bridge as guest
 

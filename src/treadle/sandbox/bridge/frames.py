@@ -3,7 +3,7 @@
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
@@ -13,7 +13,9 @@ MAX_VALUES = 200_000
 MAX_CALLS = 10_000
 """Calls of one cell."""
 MAX_OUTSTANDING = 128
-"""Calls of one cell that wait for their results; while there are more, nothing is read."""
+"""Calls of one cell that wait for their results; at that number, nothing is read."""
+MAX_OUTSTANDING_BYTES = 16 * 1024 * 1024
+"""Of the frames of those calls together; at that number, nothing is read."""
 _HEAD = struct.Struct(">I")
 _TEXT_CHARS = 20_000
 
@@ -34,6 +36,8 @@ class Call:
     id: int
     name: str
     arguments: Mapping[str, Any]
+    size: int = field(default=0, compare=False)
+    """Bytes of its frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class Frames:
 
 def frame(message: Mapping[str, Any]) -> bytes:
     """The bytes of a frame to the guest."""
-    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    body = _ENCODER.encode(message).encode("ascii")
     if len(body) > MAX_FRAME_BYTES:
         raise ValueError(f"{len(body)} bytes do not fit into a message: the limit is {MAX_FRAME_BYTES}")
     return _HEAD.pack(len(body)) + body
@@ -93,7 +97,7 @@ def _read(body: bytes) -> Said:
     try:
         if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
-        raw: object = json.loads(body.decode("utf-8"), parse_constant=_refuse)
+        raw: object = _DECODER.decode(body.decode("utf-8"))
         _check_depth(raw)
     except (ValueError, RecursionError) as error:
         raise Violation(f"a frame that is no JSON: {error}") from None
@@ -101,7 +105,7 @@ def _read(body: bytes) -> Said:
         case {"t": "ready"}:
             return Ready()
         case {"t": "call", "id": int(number), "name": str(name), "args": dict()} if _whole(number):
-            return Call(number, name, cast("dict[str, Any]", raw)["args"])
+            return Call(number, name, cast("dict[str, Any]", raw)["args"], len(body))
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {
@@ -125,6 +129,10 @@ def _whole(number: int) -> bool:
 
 def _refuse(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _check_depth(value: object) -> None:

@@ -1,8 +1,8 @@
 """The guest's end of the bridge: frames on a socket, written by any thread, read by whoever waits."""
 
 import asyncio
-import concurrent.futures
 import json
+import os
 import select
 import socket
 import struct
@@ -17,7 +17,7 @@ _Deliver: TypeAlias = Callable[[Frame], object]
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 LOOK_AGAIN_S = 0.01
-"""Seconds after which a thread that waits looks whether it has to read itself."""
+"""Seconds after which whoever waits for the socket looks what others did."""
 
 
 class CallRefused(Exception):
@@ -32,17 +32,54 @@ class HostGone(BaseException):
     """The host closed the bridge: there is nothing more to do."""
 
 
+class Whole:
+    """Keeps an interrupt out of the main thread while it is in the middle of something; it comes afterwards.
+
+    Half a frame that was written or taken in, or a lock that stays taken, would be the end of the bridge.
+    """
+
+    def __init__(self) -> None:
+        self.interrupt: Callable[[], None] = lambda: None
+        """Raises, if there is anything to interrupt."""
+        self._depth = 0
+        self._late = False
+
+    def interrupted(self, *_: object) -> None:
+        """Handles the signal, which only the main thread does."""
+        if self._depth:
+            self._late = True
+        else:
+            self.interrupt()
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == _MAIN:
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if threading.get_ident() == _MAIN:
+            self._depth -= 1
+            if self._late and not self._depth:
+                self._late = False
+                self.interrupt()
+
+
+_MAIN = threading.main_thread().ident
+
+
 class Bridge:
     """Calls to the host, and the cells that it wants to be run.
 
     No thread of its own reads: a thread between a call and its result would cost more than the call. Each
-    event loop with a call under way watches the socket, and a thread that blocks for a result reads until it
-    is there.
+    event loop with a call under way watches the socket.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._connection = connection
+        self._owner = os.getpid()
+        self.whole = Whole()
+        self._running = threading.Event()
+        """While a cell does: threads that others left wait with their calls until then."""
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._buffer = bytearray()
@@ -51,49 +88,66 @@ class Bridge:
         self._last = 0
         self._gone = False
 
+    @property
+    def ours(self) -> bool:
+        """Whether this is the process that the host speaks with, and no copy of it."""
+        return os.getpid() == self._owner
+
     def next_cell(self) -> Frame:
         """Wait for the next cell.
 
         Raises:
             HostGone: there will be none.
         """
-        self._read_until(lambda: bool(self._cells))
+        while not self._cells:
+            if self._gone:
+                raise HostGone
+            self._wait()
+            self._pump()
+        self._running.set()
         return self._cells.popleft()
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> object:
-        """What the host gives for a call. Blocks; for code without an event loop."""
-        future: concurrent.futures.Future[Frame] = concurrent.futures.Future()
-        self._ask(name, arguments, future.set_result)
-        self._read_until(future.done)
-        return _value(future.result())
+    def _wait(self) -> None:
+        """Until there is something to read; not for ever where another thread may have read it."""
+        limit_s = None if threading.active_count() == 1 else LOOK_AGAIN_S * 10
+        select.select([self._connection], [], [], limit_s)
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> object:
         """What the host gives for a call."""
+        if not self.ours:
+            raise RuntimeError("this is a fork of the process that the code began in: tools are called there")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Frame] = loop.create_future()
         loop.add_reader(self._connection, self._pump)
         self._ask(name, arguments, lambda frame: _deliver(loop, future, frame))
         return _value(await future)
 
-    def forget_calls(self) -> None:
-        """A cell ended: what it still waits for is of no interest any more."""
-        self._waiting = {}
+    def finish(self, frame: Mapping[str, Any]) -> None:
+        """Say that the cell is done. What it still waits for is of no interest any more."""
+        with self.whole, self._writing:
+            self._running.clear()
+            self._waiting = {}
+            self._write_all(encoded(frame))
 
     def send(self, frame: Mapping[str, Any]) -> None:
         """Write a frame, however long the host takes to read it."""
-        self._write(encoded(frame))
+        with self.whole, self._writing:
+            self._write_all(encoded(frame))
 
     def _ask(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> None:
-        with self._writing:
+        while not self._asked(name, arguments, deliver):
+            self._running.wait()
+
+    def _asked(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> bool:
+        with self.whole, self._writing:
+            if not self._running.is_set():
+                return False
             self._last += 1
             number = self._last
             data = encoded({"t": "call", "id": number, "name": name, "args": arguments})
             self._waiting[number] = deliver
             self._write_all(data)
-
-    def _write(self, data: bytes) -> None:
-        with self._writing:
-            self._write_all(data)
+            return True
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -104,29 +158,14 @@ class Bridge:
                 select.select([], [self._connection], [], LOOK_AGAIN_S)
                 self._pump()
 
-    def _read_until(self, there: Callable[[], bool]) -> None:
-        while not there():
-            if self._gone:
-                raise HostGone
-            if self._reading.acquire(timeout=LOOK_AGAIN_S):
+    def _pump(self) -> None:
+        """Take in what there is, unless somebody does so already; a fork leaves it to its parent."""
+        with self.whole:
+            if self.ours and self._reading.acquire(blocking=False):
                 try:
-                    if not there() and self._readable():
-                        self._take_in()
+                    self._take_in()
                 finally:
                     self._reading.release()
-
-    def _readable(self) -> bool:
-        """Wait for something to read; not for ever where another thread may have to do so."""
-        limit_s = None if threading.active_count() == 1 else LOOK_AGAIN_S * 10
-        return bool(select.select([self._connection], [], [], limit_s)[0])
-
-    def _pump(self) -> None:
-        """Take in what there is, unless somebody does so already."""
-        if self._reading.acquire(blocking=False):
-            try:
-                self._take_in()
-            finally:
-                self._reading.release()
 
     def _take_in(self) -> None:
         try:

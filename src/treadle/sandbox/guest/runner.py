@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable, Coroutine, Mapping
@@ -20,10 +21,12 @@ from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
 """Not SIGINT: `asyncio.run` turns the first of those into the cancellation of one task."""
+CLEANUP_S = 0.5
+"""How long what was interrupted may take to clean up; the host gives it not much more."""
 
 
-class CellInterrupted(BaseException):
-    """The cell ran out of time, or was cancelled."""
+class CellInterrupted(KeyboardInterrupt):
+    """The cell ran out of time, or was cancelled. An event loop swallows any other class in its callbacks."""
 
 
 class Runner:
@@ -35,34 +38,39 @@ class Runner:
         self._module.__dict__["__builtins__"] = builtins
         self._loop = asyncio.new_event_loop()
         self._running = False
+        self._interrupted: float | None = None
+        """When the cell was."""
 
     def serve(self) -> None:
         """Run what the host sends, until it is gone."""
         sys.modules["__main__"] = self._module
         asyncio.set_event_loop(self._loop)
-        signal.signal(INTERRUPT, self._interrupt)
+        self._bridge.whole.interrupt = self._interrupt
+        signal.signal(INTERRUPT, self._bridge.whole.interrupted)
         self._bridge.send({"t": "ready"})
         while (frame := self._next()) is not None:
-            error = self._run(frame)
-            self._bridge.forget_calls()
+            raised = self._run(frame)
+            error = None if raised is None else _told(raised)
             _flush()
-            self._bridge.send({"t": "done", "id": frame["id"], "error": error})
+            if not self._bridge.ours:  # the code forked, and this is the child: its part is done
+                os._exit(_status(raised))
+            self._bridge.finish({"t": "done", "id": frame["id"], "error": error})
 
     def _next(self) -> Frame | None:
-        while True:
-            try:
-                return self._bridge.next_cell()
-            except HostGone:
-                return None
-            except CellInterrupted:  # it came too late for the cell before
-                continue
+        try:
+            return self._bridge.next_cell()
+        except HostGone:
+            return None
 
-    def _interrupt(self, *_: object) -> None:
-        if self._running:
+    def _interrupt(self) -> None:
+        """The host asks again and again: what cleans up is left in peace for a while."""
+        now = time.monotonic()
+        if self._running and (self._interrupted is None or now - self._interrupted > CLEANUP_S):
+            self._interrupted = now
             raise CellInterrupted
 
-    def _run(self, frame: Frame) -> Mapping[str, Any] | None:
-        """Run one cell; what went wrong, if anything did."""
+    def _run(self, frame: Frame) -> BaseException | None:
+        """Run one cell; what it raised, if anything."""
         name = f"<cell {frame['id']}>"
         code: str = frame["code"]
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
@@ -71,21 +79,34 @@ class Runner:
             scope[tool["name"]] = _stub(self._bridge, tool["name"])
         try:
             try:
+                self._interrupted = None
                 self._running = True
                 self._execute(compile(code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True))
             finally:
                 self._running = False
         except BaseException as error:
-            return _told(error)
+            return error
         return None
 
     def _execute(self, code: types.CodeType) -> None:
         function = types.FunctionType(code, self._module.__dict__)
-        if code.co_flags & inspect.CO_COROUTINE:
-            awaited: Coroutine[Any, Any, object] = function()
-            self._loop.run_until_complete(awaited)
-        else:
+        if not code.co_flags & inspect.CO_COROUTINE:
             function()
+            return
+        awaited: Coroutine[Any, Any, object] = function()
+        before = asyncio.all_tasks(self._loop)
+        try:
+            self._loop.run_until_complete(awaited)
+        finally:
+            if self._interrupted is not None:
+                self._cancel(asyncio.all_tasks(self._loop) - before)
+
+    def _cancel(self, tasks: "set[asyncio.Task[Any]]") -> None:
+        """An interrupt ends one task, or the event loop: what the cell began would go on in the next."""
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLEANUP_S))
 
 
 def _stub(bridge: Bridge, name: str) -> Callable[..., Any]:
@@ -96,26 +117,36 @@ def _stub(bridge: Bridge, name: str) -> Callable[..., Any]:
     return tool
 
 
+_NAME = type.__dict__["__name__"].__get__
+_TRACEBACK = BaseException.__dict__["__traceback__"].__get__
+_CODE = SystemExit.__dict__["code"].__get__
+"""What the code made of these in its own classes is not asked for."""
+
+
 def _told(error: BaseException) -> Mapping[str, Any]:
-    if isinstance(error, SystemExit):
-        return {"kind": "SystemExit", "message": _shown(error.code)[:2000], "text": ""}
-    frames = error.__traceback__
+    kind: str = _NAME(type(error))
+    if issubclass(type(error), SystemExit):
+        return {"kind": "SystemExit", "message": _shown(_CODE(error))[:2000], "text": ""}
+    frames: types.TracebackType | None = _TRACEBACK(error)
     while frames is not None and not frames.tb_frame.f_code.co_filename.startswith("<cell"):
         frames = frames.tb_next
     try:
         text = "".join(traceback.format_exception(type(error), error, frames))
     except BaseException:  # an exception that cannot be shown
-        text = f"{type(error).__name__}\n"
+        text = f"{kind}\n"
     _flush()
-    with suppress(
-        OSError
-    ):  # straight to the pipe: the code may have put anything in the place of `sys.stderr`
+    with suppress(OSError):  # to the pipe: the code may have put anything in the place of `sys.stderr`
         os.write(2, text.encode("utf-8", "backslashreplace"))
-    return {
-        "kind": type(error).__name__,
-        "message": text.strip().splitlines()[-1][:2000],
-        "text": text[-20_000:],
-    }
+    last = (text.strip().splitlines() or [kind])[-1]
+    return {"kind": kind, "message": last[:2000], "text": text[-20_000:]}
+
+
+def _status(raised: BaseException | None) -> int:
+    """Of a process that ends with the code."""
+    if raised is None:
+        return 0
+    code: object = _CODE(raised) if issubclass(type(raised), SystemExit) else 1
+    return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
 def _shown(value: object) -> str:
@@ -127,7 +158,7 @@ def _shown(value: object) -> str:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # they are whatever the code made of them
+        with suppress(BaseException):  # they are whatever the code made of them
             stream.flush()
 
 
@@ -139,16 +170,30 @@ def _run_anywhere(main: Coroutine[Any, Any, object], **options: Any) -> object:
         return _run(main, **options)
     outcome: list[object] = []
     raised: list[BaseException] = []
+    stop: list[Callable[[], object]] = []
+
+    async def watched() -> object:
+        task = asyncio.current_task()
+        assert task
+        loop = asyncio.get_running_loop()
+        stop.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await main
 
     def work() -> None:
         try:
-            outcome.append(_run(main, **options))
+            outcome.append(_run(watched(), **options))
         except BaseException as error:
             raised.append(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except BaseException:  # it is this thread that is interrupted, and the other one would go on
+        for each in stop:
+            each()
+        thread.join(CLEANUP_S)
+        raise
     if raised:
         raise raised[0]
     return outcome[0]

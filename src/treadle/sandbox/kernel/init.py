@@ -5,27 +5,30 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import MIB, WORKSPACE, Box, Mount
-from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp
+from treadle.sandbox.box import WORKSPACE, Box, Mount
+from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp, usage
+from treadle.sandbox.kernel.cgroups import Group
 from treadle.sandbox.kernel.files import Files
 from treadle.sandbox.kernel.frames import Channel
+from treadle.sandbox.kernel.watchdog import Watchdog
 
-WATCH_S = 0.1
-"""Seconds between two looks at the memory of running code."""
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_CAP_SYS_PTRACE = 19
+"""Over its own container: the watchdog reads of programs too that nobody may read."""
 
 
 class Init:
     """Serves the host on `control` until the host is gone; then the container ends with it."""
 
-    def __init__(self, control: socket.socket, box: Box) -> None:
+    def __init__(self, control: socket.socket, box: Box, group: Group | None) -> None:
         self._channel = Channel(control)
         self._box = box
+        self._group = group
         self._runner = 0
-        self._frozen = False
         self._files = Files(box)
 
     def start(self, bridge: int, output: int, errors: int) -> None:
@@ -35,8 +38,9 @@ class Init:
             become_runner(self._box, bridge, output, errors)
         for fd in (bridge, output, errors):
             os.close(fd)
-        libc.set_capabilities()
+        libc.set_capabilities(() if self._group else (_CAP_SYS_PTRACE,))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        self._watchdog = Watchdog(self._box.limits, self._group)
 
     def serve(self) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -46,17 +50,33 @@ class Init:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(wakeup, select.POLLIN)
+        if self._group:
+            poll.register(self._group.events, select.POLLIN if self._group.version == 1 else select.POLLPRI)
         while True:
-            watching = self._box.watched and not self._frozen
-            ready = dict(poll.poll(WATCH_S * 1000 if watching else None))
+            ready = dict(poll.poll(self._watchdog.wait_s() * 1000))
             if wakeup in ready:
                 os.read(wakeup, 4096)
+            if self._group and self._group.events in ready and self._group.out_of_memory():
+                self._end({"op": "over", "what": "memory", "bytes": self._group.memory_bytes()})
             self._reap()
             if self._channel.fileno() in ready:
                 self._answer()
-            if watching and (used := memory_bytes()) > self._box.limits.memory_mib * MIB:
-                self._channel.send({"op": "over", "what": "memory", "bytes": used})
-                os._exit(1)
+            if over := self._watchdog.look():
+                if over["what"] == "memory":
+                    self._end(over)
+                self._channel.send(over)
+
+    def _end(self, why: Mapping[str, Any]) -> NoReturn:
+        """End the code at once, and this process when the host has read why.
+
+        Not before: what the host still writes to a closed connection would cost it what it has not read.
+        """
+        with suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        self._channel.send(why)
+        while self._channel.read(1 << 16):
+            pass
+        os._exit(1)
 
     def _reap(self) -> None:
         while True:
@@ -76,54 +96,24 @@ class Init:
             os._exit(0)
         match request["op"]:
             case "freeze":
-                _signal_all(signal.SIGSTOP)
-                self._frozen = True
+                self._watchdog.freeze()
             case "thaw":
-                self._frozen = False
-                _signal_all(signal.SIGCONT)
+                self._watchdog.thaw(request["cell"], request["cpu_s"])
             case "interrupt":
                 if self._runner:
                     os.kill(self._runner, signal.SIGUSR1)
             case "files":
                 self._channel.send(*self._files.answer(request, self._channel.read(request["size"])))
             case "stats":
-                self._channel.send({"op": "stats", **statistics()})
+                self._channel.send({"op": "stats", **self._statistics()})
             case other:
                 self._channel.send({"op": "failed", "error": f"unknown request {other!r}"})
 
-
-def _signal_all(number: int) -> None:
-    """Signal every process of the container but this one, in one go."""
-    try:
-        os.kill(-1, number)
-    except ProcessLookupError:
-        return
-
-
-def memory_bytes() -> int:
-    """What all processes of the container but this one hold for themselves, and what its files take."""
-    total = 0
-    for name in os.listdir("/proc"):  # noqa: PTH208
-        if name.isdigit() and name != "1":
-            try:
-                with open(f"/proc/{name}/statm", encoding="ascii") as file:  # noqa: PTH123
-                    _, resident, shared, *_ = map(int, file.read().split())
-            except (OSError, ValueError):
-                continue
-            total += (resident - shared) * _PAGE
-    return total + disk()[0]
-
-
-def disk() -> tuple[int, int]:
-    """Bytes and files that the container's own file system holds."""
-    found = os.statvfs("/")
-    return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
-
-
-def statistics() -> dict[str, int]:
-    taken, files = disk()
-    processes = sum(name.isdigit() for name in os.listdir("/proc")) - 1  # noqa: PTH208
-    return {"memory": memory_bytes(), "disk": taken, "files": files, "processes": processes}
+    def _statistics(self) -> dict[str, int]:
+        taken, files = usage.disk()
+        processes = sum(1 for _ in usage.processes())
+        memory = self._watchdog.memory_bytes()
+        return {"memory": memory, "disk": taken, "files": files, "processes": processes}
 
 
 def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
@@ -135,6 +125,7 @@ def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
         # not a reader of settings: the code gets an environment of its own
         os.environ.clear()
         os.environ.update(box.environment)
+        _be_killed_first()
         limits.apply(box.limits)
         libc.drop_bounding_set()
         libc.set_capabilities()
@@ -152,6 +143,12 @@ def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
         os._exit(0)
 
 
+def _be_killed_first() -> None:
+    """Where memory runs out, before PID 1, and before anything of the host."""
+    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # else the file is not ours, and the watchdog could not read of us
+    Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+
+
 def _place_descriptors(bridge: int, output: int, errors: int) -> None:
     """0: nothing, 1 and 2: output, 3: the bridge, and no others."""
     moved = [os.dup(fd) for fd in (os.open("/dev/null", os.O_RDONLY), output, errors, bridge)]
@@ -166,10 +163,13 @@ def run(
     descriptors: tuple[int, int, int],
     box: Box,
     mounts: Sequence[tuple[Mount, int]],
+    group: Group | None,
 ) -> NoReturn:
     """The life of PID 1, from the fork on; what goes wrong at first is told to the host."""
-    init = Init(control, box)
+    init = Init(control, box, group)
     try:
+        if group:
+            group.enter()
         root.build(box.limits, mounts)
         init.start(*descriptors)
         init.serve()

@@ -26,6 +26,7 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
 _COMMON: Mapping[str, int] = {
     "open_tree": 428,
     "move_mount": 429,
+    "clone3": 435,
     "close_range": 436,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
@@ -145,16 +146,27 @@ _FORKING = ctypes.pythonapi
 _RAW = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock: nothing else may run in between
 
 
-def clone(flags: int) -> int:
+_SIGCHLD = 17
+_CLONE_INTO_CGROUP = 1 << 33
+
+
+def clone(flags: int, group: int | None = None) -> int:
     """Like `os.fork`, with the child in new namespaces. Only for a process with a single thread.
+
+    Args:
+        flags: the namespaces.
+        group: the folder of a control group of version 2, in which the child begins.
 
     Source:
         clone(2). Without a stack of its own the child goes on with a copy of the parent's, as after a fork.
     """
+    arguments: tuple[Any, ...] = (_NUMBERS[MACHINE]["clone"], flags | _SIGCHLD, 0, 0, 0, 0)
+    if group is not None:
+        # struct clone_args: flags, three addresses, the signal, five that are not used, the group
+        given = (ctypes.c_uint64 * 11)(flags | _CLONE_INTO_CGROUP, 0, 0, 0, _SIGCHLD, *[0] * 5, group)
+        arguments = (_COMMON["clone3"], ctypes.byref(given), ctypes.sizeof(given))
     _FORKING.PyOS_BeforeFork()
-    pid: int = _RAW.syscall(
-        ctypes.c_long(_NUMBERS[MACHINE]["clone"]), ctypes.c_long(flags | 17), *[ctypes.c_long(0)] * 4
-    )
+    pid: int = _RAW.syscall(*map(_argument, arguments))
     number = ctypes.get_errno()
     after: Callable[[], object] = (
         _FORKING.PyOS_AfterFork_Child if pid == 0 else _FORKING.PyOS_AfterFork_Parent

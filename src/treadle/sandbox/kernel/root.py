@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from treadle.sandbox.box import WORKSPACE, Limits, Mount
+from treadle.sandbox.box import TEMPORARY, WORKSPACE, Limits, Mount
 from treadle.sandbox.kernel import libc
 from treadle.sandbox.kernel.landlock import DEVICE, READ, WRITE
 from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT
@@ -64,6 +64,8 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
     for name in (HOST, "/proc", "/run", "/tmp", "/box", WORKSPACE):  # noqa: S108
         Path(root + name).mkdir()
     libc.mount("/proc", f"{root}/proc", None, MS_BIND | MS_REC)
+    # of the zygote alone, for libraries that do not load without a place to write to
+    libc.mount("treadle", root + TEMPORARY, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=8m,nr_inodes=200")
 
 
 def enter_template(root: str) -> None:
@@ -97,6 +99,22 @@ def build(limits: Limits, mounts: Iterable[tuple[Mount, int]]) -> None:
     os.chdir("/")
     libc.unmount("/old", libc.MNT_DETACH)
     os.rmdir("/old")  # noqa: PTH106
+    _hide_mounts()
+
+
+def _hide_mounts() -> None:
+    """Go on in a copy of this mount namespace, with the root that is in the first.
+
+    /proc/PID/mountinfo tells the mounts of a process's namespace that are beneath its root: there are none
+    any more, and where on the host they come from is not told to the code. The first namespace lives as long
+    as a descriptor of it is open.
+    """
+    os.open("/proc/self/ns/mnt", os.O_RDONLY)  # until PID 1 ends
+    here = os.open("/", os.O_PATH)
+    libc.unshare(libc.CLONE_NEWNS)
+    os.fchdir(here)
+    os.chroot(".")
+    os.close(here)
 
 
 def _take(name: str) -> None:

@@ -25,6 +25,12 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _NEWER = 424
 """From this number on, a call that is unknown here may be one that programs try and do without (ENOSYS)."""
 _AF_UNIX = 1
+_F_SETSIG = 10
+"""Of fcntl: a file could then send SIGCONT to a container that is stopped."""
+_PR_SET_DUMPABLE = 4
+"""Of prctl: it would keep the watchdog from reading what a process maps."""
+_SOL_SOCKET, _SO_SNDBUF = 1, 7
+"""What a socket keeps for its reader is bounded, and counted as that."""
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces."""
@@ -41,7 +47,12 @@ class Machine:
     clone: int
     clone3: int
     socket: int
+    socketpair: int
     ioctl: int
+    fcntl: int
+    setsockopt: int
+    prctl: int
+    prlimit: int
     personality: int
 
 
@@ -55,8 +66,8 @@ _X86_64 = _numbers("""
     access:21 pipe:22 select:23 sched_yield:24 mremap:25 msync:26 mincore:27 madvise:28 dup:32 dup2:33
     pause:34 nanosleep:35 getitimer:36 alarm:37 setitimer:38 getpid:39 sendfile:40 connect:42 accept:43
     sendto:44 recvfrom:45 sendmsg:46 recvmsg:47 shutdown:48 bind:49 listen:50 getsockname:51
-    getpeername:52 socketpair:53 setsockopt:54 getsockopt:55 fork:57 vfork:58 execve:59 exit:60 wait4:61
-    kill:62 uname:63 fcntl:72 flock:73 fsync:74 fdatasync:75 truncate:76 ftruncate:77 getdents:78
+    getpeername:52 getsockopt:55 fork:57 vfork:58 execve:59 exit:60 wait4:61
+    kill:62 uname:63 flock:73 fsync:74 fdatasync:75 truncate:76 ftruncate:77 getdents:78
     getcwd:79 chdir:80 fchdir:81 rename:82 mkdir:83 rmdir:84 creat:85 link:86 unlink:87 symlink:88
     readlink:89 chmod:90 fchmod:91 chown:92 fchown:93 lchown:94 umask:95 gettimeofday:96 getrlimit:97
     getrusage:98 sysinfo:99 times:100 getuid:102 getgid:104 geteuid:107 getegid:108 setpgid:109
@@ -64,12 +75,11 @@ _X86_64 = _numbers("""
     capget:125 rt_sigpending:127 rt_sigtimedwait:128 rt_sigqueueinfo:129 rt_sigsuspend:130
     sigaltstack:131 utime:132 statfs:137 fstatfs:138 getpriority:140 setpriority:141 sched_setparam:142
     sched_getparam:143 sched_setscheduler:144 sched_getscheduler:145 sched_get_priority_max:146
-    sched_get_priority_min:147 sched_rr_get_interval:148 mlock:149 munlock:150 prctl:157 arch_prctl:158
+    sched_get_priority_min:147 sched_rr_get_interval:148 mlock:149 munlock:150 arch_prctl:158
     setrlimit:160 sync:162 gettid:186 readahead:187 getxattr:191 lgetxattr:192 fgetxattr:193
     listxattr:194 llistxattr:195 flistxattr:196 tkill:200 time:201 futex:202 sched_setaffinity:203
     sched_getaffinity:204 epoll_create:213 getdents64:217 set_tid_address:218 restart_syscall:219
-    fadvise64:221 timer_create:222 timer_settime:223 timer_gettime:224 timer_getoverrun:225
-    timer_delete:226 clock_gettime:228 clock_getres:229 clock_nanosleep:230 exit_group:231
+    fadvise64:221 clock_gettime:228 clock_getres:229 clock_nanosleep:230 exit_group:231
     epoll_wait:232 epoll_ctl:233 tgkill:234 utimes:235 waitid:247 ioprio_set:251 ioprio_get:252
     inotify_init:253 inotify_add_watch:254 inotify_rm_watch:255 openat:257 mkdirat:258 fchownat:260
     futimesat:261 newfstatat:262 unlinkat:263 renameat:264 linkat:265 symlinkat:266 readlinkat:267
@@ -77,14 +87,14 @@ _X86_64 = _numbers("""
     tee:276 sync_file_range:277 utimensat:280 epoll_pwait:281 signalfd:282 timerfd_create:283
     eventfd:284 fallocate:285 timerfd_settime:286 timerfd_gettime:287 accept4:288 signalfd4:289
     eventfd2:290 epoll_create1:291 dup3:292 pipe2:293 inotify_init1:294 preadv:295 pwritev:296
-    rt_tgsigqueueinfo:297 recvmmsg:299 prlimit64:302 syncfs:306 sendmmsg:307 getcpu:309
+    rt_tgsigqueueinfo:297 recvmmsg:299 syncfs:306 sendmmsg:307 getcpu:309
     sched_setattr:314 sched_getattr:315 renameat2:316 getrandom:318 execveat:322 membarrier:324
     copy_file_range:326 preadv2:327 pwritev2:328 statx:332 rseq:334 pidfd_send_signal:424 pidfd_open:434
     close_range:436 openat2:437 faccessat2:439 epoll_pwait2:441 futex_waitv:449 fchmodat2:452
 """)
 _AARCH64 = _numbers("""
     getxattr:8 lgetxattr:9 fgetxattr:10 listxattr:11 llistxattr:12 flistxattr:13 getcwd:17 eventfd2:19
-    epoll_create1:20 epoll_ctl:21 epoll_pwait:22 dup:23 dup3:24 fcntl:25 inotify_init1:26
+    epoll_create1:20 epoll_ctl:21 epoll_pwait:22 dup:23 dup3:24 inotify_init1:26
     inotify_add_watch:27 inotify_rm_watch:28 ioprio_set:30 ioprio_get:31 flock:32 mkdirat:34 unlinkat:35
     symlinkat:36 linkat:37 renameat:38 statfs:43 fstatfs:44 truncate:45 ftruncate:46 fallocate:47
     faccessat:48 chdir:49 fchdir:50 fchmod:52 fchmodat:53 fchownat:54 fchown:55 openat:56 close:57
@@ -93,28 +103,27 @@ _AARCH64 = _numbers("""
     newfstatat:79 fstat:80 sync:81 fsync:82 fdatasync:83 sync_file_range:84 timerfd_create:85
     timerfd_settime:86 timerfd_gettime:87 utimensat:88 capget:90 exit:93 exit_group:94 waitid:95
     set_tid_address:96 futex:98 set_robust_list:99 get_robust_list:100 nanosleep:101 getitimer:102
-    setitimer:103 timer_create:107 timer_gettime:108 timer_getoverrun:109 timer_settime:110
-    timer_delete:111 clock_gettime:113 clock_getres:114 clock_nanosleep:115 sched_setparam:118
+    setitimer:103 clock_gettime:113 clock_getres:114 clock_nanosleep:115 sched_setparam:118
     sched_setscheduler:119 sched_getscheduler:120 sched_getparam:121 sched_setaffinity:122
     sched_getaffinity:123 sched_yield:124 sched_get_priority_max:125 sched_get_priority_min:126
     sched_rr_get_interval:127 restart_syscall:128 kill:129 tkill:130 tgkill:131 sigaltstack:132
     rt_sigsuspend:133 rt_sigaction:134 rt_sigprocmask:135 rt_sigpending:136 rt_sigtimedwait:137
     rt_sigqueueinfo:138 rt_sigreturn:139 setpriority:140 getpriority:141 getresuid:148 getresgid:150
     times:153 setpgid:154 getpgid:155 getsid:156 setsid:157 getgroups:158 uname:160 getrlimit:163
-    setrlimit:164 getrusage:165 umask:166 prctl:167 getcpu:168 gettimeofday:169 getpid:172 getppid:173
-    getuid:174 geteuid:175 getgid:176 getegid:177 gettid:178 sysinfo:179 socketpair:199 bind:200
+    setrlimit:164 getrusage:165 umask:166 getcpu:168 gettimeofday:169 getpid:172 getppid:173
+    getuid:174 geteuid:175 getgid:176 getegid:177 gettid:178 sysinfo:179 bind:200
     listen:201 accept:202 connect:203 getsockname:204 getpeername:205 sendto:206 recvfrom:207
-    setsockopt:208 getsockopt:209 shutdown:210 sendmsg:211 recvmsg:212 readahead:213 brk:214 munmap:215
+    getsockopt:209 shutdown:210 sendmsg:211 recvmsg:212 readahead:213 brk:214 munmap:215
     mremap:216 execve:221 mmap:222 fadvise64:223 mprotect:226 msync:227 mlock:228 munlock:229
-    mincore:232 madvise:233 rt_tgsigqueueinfo:240 accept4:242 recvmmsg:243 wait4:260 prlimit64:261
+    mincore:232 madvise:233 rt_tgsigqueueinfo:240 accept4:242 recvmmsg:243 wait4:260
     syncfs:267 sendmmsg:269 sched_setattr:274 sched_getattr:275 renameat2:276 getrandom:278 execveat:281
     membarrier:283 copy_file_range:285 preadv2:286 pwritev2:287 statx:291 rseq:293 pidfd_send_signal:424
     pidfd_open:434 close_range:436 openat2:437 faccessat2:439 epoll_pwait2:441 futex_waitv:449
     fchmodat2:452
 """)
 MACHINES: Mapping[str, Machine] = {
-    "x86_64": Machine(0xC000003E, _X86_64, 56, 435, 41, 16, 135),
-    "aarch64": Machine(0xC00000B7, _AARCH64, 220, 435, 198, 29, 92),
+    "x86_64": Machine(0xC000003E, _X86_64, 56, 435, 41, 53, 16, 72, 54, 157, 302, 135),
+    "aarch64": Machine(0xC00000B7, _AARCH64, 220, 435, 198, 199, 29, 25, 208, 167, 261, 92),
 }
 """The table of aarch64 was run by an interpreter in the tests, and never on such a machine."""
 
@@ -134,6 +143,11 @@ def program(machine: Machine, *, sockets: bool) -> list[Instruction]:
             [(RET, 0, 0, ERRNO | ENOSYS)],
         ),  # its flags are in memory, where nobody can check them
         (machine.socket, _sockets() if sockets else [(RET, 0, 0, ERRNO | EAFNOSUPPORT)]),
+        (machine.socketpair, _sockets()),
+        (machine.fcntl, [_load(1), (JEQ, 0, 1, _F_SETSIG), denied, allow]),
+        (machine.prlimit, [_load(0), (JEQ, 0, 1, 0), allow, denied]),  # one's own: PID 1 has the same user
+        (machine.prctl, [_load(0), (JEQ, 0, 1, _PR_SET_DUMPABLE), denied, allow]),
+        (machine.setsockopt, _options()),
         (machine.ioctl, [_load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied]),
         (machine.personality, [_load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow]),
     ]
@@ -156,6 +170,18 @@ def _load(argument: int) -> Instruction:
 
 def _sockets() -> list[Instruction]:
     return [_load(0), (JEQ, 0, 1, _AF_UNIX), (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EAFNOSUPPORT)]
+
+
+def _options() -> list[Instruction]:
+    """A larger buffer is a wish: it is not fulfilled, and that is no error."""
+    return [
+        _load(1),
+        (JEQ, 0, 2, _SOL_SOCKET),
+        _load(2),
+        (JEQ, 1, 0, _SO_SNDBUF),
+        (RET, 0, 0, ALLOW),
+        (RET, 0, 0, ERRNO),
+    ]
 
 
 def _steps(allowed: Iterable[int]) -> Iterator[tuple[int, int]]:

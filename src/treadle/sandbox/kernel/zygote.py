@@ -4,11 +4,13 @@ It is started by exec, twice: once to enter a root of its own, where the interpr
 neutral places, and then from there. It speaks with the host on a socket: one JSON text a packet.
 """
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -17,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, Box, Limits, Mount
-from treadle.sandbox.kernel import init, libc, mounts, root
+from treadle.sandbox.box import CACHE, ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, TEMPORARY, Box, Limits, Mount
+from treadle.sandbox.kernel import cgroups, init, libc, mounts, root
 
 NAMESPACES = (
     libc.CLONE_NEWUSER
@@ -73,7 +75,7 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     os.set_inheritable(connection, True)
     if os.geteuid() != 0:
         _keep_capabilities()
-    rest = {"path": setup.path, "preloaded": setup.preloaded}
+    rest = {"name": f"treadle-{Path(setup.root).name}", "preloaded": setup.preloaded}
     code = "from treadle.sandbox.kernel import zygote; zygote.serve()"
     start = f"import sys; sys.path[:] = {list(setup.path)!r}; {code}"
     os.execve(  # noqa: S606
@@ -104,32 +106,40 @@ def serve() -> NoReturn:
     connection = socket.socket(fileno=int(sys.argv[1]))
     rest = json.loads(sys.argv[2])
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-    failed = [name for name in (*PRELOADED, *rest["preloaded"]) if not _imported(name)]
+    with contextlib.suppress(OSError):  # what is not found there is found out again
+        shutil.copytree(f"{PACKAGES}/{CACHE}", TEMPORARY, dirs_exist_ok=True)
+    for name in (*PRELOADED, *rest["preloaded"]):
+        _import(name)
     importlib.import_module("treadle.sandbox.guest.runner")
     gc.collect()
     gc.freeze()
-    Zygote(connection).serve(failed)
+    place, no_group = cgroups.usable(f"{rest['name']}-0")
+    Zygote(connection, rest["name"], place).serve(no_group.replace(root.HOST, ""))
 
 
-def _imported(name: str) -> bool:
+def _import(name: str) -> None:
     before = set(sys.modules)
     try:
         importlib.import_module(name)
-    except Exception:  # a package that does not work here: the host is told
+    except Exception:  # a package that does not work here: the code that imports it will see why
         for half in set(sys.modules) - before:  # the code may import it later, and then needs it whole
             del sys.modules[half]
-        return False
-    return True
 
 
 class Zygote:
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, name: str, place: cgroups.Place | None) -> None:
         self._connection = connection
-        self._children: set[int] = set()
+        self._name = name
+        """That names of its control groups begin with."""
+        self._place = place
+        self._children: dict[int, Sequence[str]] = {}
+        """With the folders of their groups."""
+        self._left: list[str] = []
+        """Groups that could not be removed at once."""
         self._own: list[int] = [connection.fileno()]
         """Descriptors that are no container's business."""
 
-    def serve(self, failed: Sequence[str]) -> NoReturn:
+    def serve(self, no_group: str) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own += [wakeup, signalled]
         signal.set_wakeup_fd(signalled)
@@ -138,7 +148,11 @@ class Zygote:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
-        self._tell({"op": "ready", "failed": list(failed)})
+        place = self._place
+        folders = [folder.removeprefix(root.HOST) for folder in place.folders] if place else []
+        groups = [f"{folder}/{self._name}-" for folder in folders]
+        group = place.name if place else ""
+        self._tell({"op": "ready", "group": group, "no_group": no_group, "groups": groups})
         while True:
             ready = dict(poll.poll())
             if wakeup in ready:
@@ -159,14 +173,21 @@ class Zygote:
             os.kill(pid, signal.SIGKILL)
         for pid in self._children:
             os.waitpid(pid, 0)
+            self._forget(pid)
         os._exit(0)
+
+    def _forget(self, pid: int) -> None:
+        """A child is gone, and its group goes as well, if the kernel is ready for that."""
+        left = [*self._left, *self._children.get(pid, ())]
+        self._left = [folder for folder in left if not cgroups.remove([folder])]
 
     def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._children.discard(pid)
+            self._forget(pid)
+            self._children.pop(pid, None)
             self._tell({"op": "ended", "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> None:
@@ -191,23 +212,35 @@ class Zygote:
     def _make(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
         uid: int | None = request["uid"]
         box = box_of(request)
-        trees = mounts.trees(box.mounts, uid)
+        group = self._group(request["id"], box.limits)
+        trees: list[tuple[Mount, int]] = []
+        pid = 0
         try:
-            return self._fork(box, uid, descriptors, trees)
+            trees = mounts.trees(box.mounts, uid)
+            pid = self._fork(uid, group.into if group else None, Beginning(box, descriptors, trees, group))
+            return pid
         finally:
             mounts.close(trees)
+            if group:
+                group.close()
+                if pid == 0:
+                    cgroups.remove(group.folders)
 
-    def _fork(
-        self, box: Box, uid: int | None, descriptors: Sequence[int], trees: Sequence[tuple[Mount, int]]
-    ) -> int:
+    def _group(self, number: int, limits: Limits) -> cgroups.Group | None:
+        return cgroups.make(self._place, f"{self._name}-{number}", limits) if self._place else None
+
+    def _fork(self, uid: int | None, into: int | None, beginning: "Beginning") -> int:
         go, gone = os.pipe()
-        pid = libc.clone(NAMESPACES)
+        pid = libc.clone(NAMESPACES, into)
         if pid == 0:
-            for fd in (gone, *self._own):
-                os.close(fd)
-            _begin(box, descriptors, go, trees)
+            try:
+                for fd in (gone, *self._own):
+                    os.close(fd)
+                _begin(go, beginning)
+            finally:  # never back into the zygote
+                os._exit(1)
         os.close(go)
-        self._children.add(pid)
+        self._children[pid] = beginning.group.folders if beginning.group else ()
         try:
             map_user(pid, os.geteuid() if uid is None else uid, os.getegid() if uid is None else uid)
             os.write(gone, b"g")
@@ -219,10 +252,21 @@ class Zygote:
         return pid
 
 
-def _begin(box: Box, descriptors: Sequence[int], go: int, trees: Sequence[tuple[Mount, int]]) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a container is begun with."""
+
+    box: Box
+    descriptors: Sequence[int]
+    """Control, bridge, output, errors."""
+    trees: Sequence[tuple[Mount, int]]
+    group: cgroups.Group | None
+
+
+def _begin(go: int, given: Beginning) -> NoReturn:
     """The first steps of a container, in its PID 1."""
     signal.set_wakeup_fd(-1)
-    control, bridge, output, errors = descriptors
+    control, bridge, output, errors = given.descriptors
     channel = socket.socket(fileno=control)
     if os.read(go, 1) != b"g":
         os._exit(1)
@@ -233,7 +277,7 @@ def _begin(box: Box, descriptors: Sequence[int], go: int, trees: Sequence[tuple[
     os.setresuid(root.USER, root.USER, root.USER)
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     libc.sethostname("container")
-    init.run(channel, (bridge, output, errors), box, trees)
+    init.run(channel, (bridge, output, errors), given.box, given.trees, given.group)
 
 
 def box_of(request: Mapping[str, Any]) -> Box:
@@ -242,7 +286,6 @@ def box_of(request: Mapping[str, Any]) -> Box:
         [Mount(**mount) for mount in request["mounts"]],
         request["environment"],
         bytes.fromhex(request["seccomp"]),
-        request["watched"],
     )
 
 

@@ -1,0 +1,126 @@
+"""What the processes of a container do and use, as its PID 1 sees it in /proc."""
+
+import os
+import re
+import resource
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SHARED = re.compile(rb"^(\w+)-(\w+) \S+ (\w+) (\S+ \d+) +(?:/dev/zero|/memfd:|/SYSV)", re.MULTILINE)
+"""A mapping of shared memory that is in no file: its ends, where it begins in the whole, and which it is."""
+_PRIVATE = re.compile(rb"^Pss_Anon: +(\d+) kB|^SwapPss: +(\d+) kB", re.MULTILINE)
+
+
+class Process(NamedTuple):
+    pid: int
+    state: str
+    own_s: float
+    """Processor time."""
+    whole_s: float
+    """With that of the children it has waited for."""
+    began: int
+
+
+def processes() -> Iterator[Process]:
+    """Those of the container, without PID 1."""
+    for pid in _pids():
+        fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+        if len(fields) > 19:
+            own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+            state = fields[0].decode("ascii")
+            yield Process(pid, state, own / _TICKS, (own + children) / _TICKS, int(fields[19]))
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]  # noqa: PTH208
+
+
+def _read(path: str) -> bytes:
+    """The content, or nothing: the process may have ended."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return b""
+
+
+def disk() -> tuple[int, int]:
+    """Bytes and files that the container's own file system holds."""
+    found = os.statvfs("/")
+    return (found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a container holds, without a control group that would know it."""
+
+    _socket_bytes: int = field(default_factory=lambda: _socket_bytes(), init=False)
+    _shared: dict[bytes, int] = field(default_factory=dict[bytes, int], init=False)
+    """The largest extent that was seen of each piece of shared memory that is mapped somewhere."""
+
+    def used(self, limit: int) -> int:
+        """Bytes of its processes and files; only above `limit` is it found out what is counted twice."""
+        pids = _pids()
+        rest = self._mapped(pids) + _sockets() * self._socket_bytes + disk()[0]
+        resident = sum(map(_resident, pids))
+        if resident + rest <= limit:
+            return resident + rest
+        return sum(map(_private, pids)) + rest
+
+    def _mapped(self, pids: list[int]) -> int:
+        seen: dict[bytes, int] = {}
+        for pid in pids:
+            for begin, end, offset, which in _SHARED.findall(_read(f"/proc/{pid}/maps")):
+                size = int(offset, 16) + int(end, 16) - int(begin, 16)
+                seen[which] = max(size, seen.get(which, self._shared.get(which, 0)))
+        self._shared = seen
+        return sum(seen.values())
+
+
+def _resident(pid: int) -> int:
+    """Bytes of a process that are in no file and not shared, those it shares with its parent included."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return (int(fields[1]) - int(fields[2])) * _PAGE if fields else 0
+
+
+def _private(pid: int) -> int:
+    """The same, but of what it shares with its parent and others only its part, and what is swapped out."""
+    found = _PRIVATE.findall(_read(f"/proc/{pid}/smaps_rollup"))
+    return sum(int(one or other) for one, other in found) * 1024 if found else _resident(pid)
+
+
+def _socket_bytes() -> int:
+    """What a socket may keep for its reader."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        return asked.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
+def _sockets() -> int:
+    """How many there are in this network namespace, those included that only live on in what was sent."""
+    found = re.search(rb"^sockets: used (\d+)", _read("/proc/net/sockstat"))
+    return int(found[1]) if found else 0
+
+
+@dataclass(slots=True)
+class Times:
+    """Processor time of a container, without a control group that would count it.
+
+    A process that begins and ends between two looks, and whose end nobody waits for, is not seen.
+    """
+
+    _seen: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float], init=False)
+    _ended_s: float = field(default=0.0, init=False)
+    """Of processes that were seen and are gone."""
+
+    def cpu_s(self) -> float:
+        now = list(processes())
+        seen = {(each.pid, each.began): each.own_s for each in now}
+        self._ended_s += sum(spent for each, spent in self._seen.items() if each not in seen)
+        self._seen = seen
+        reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
+        waited_for = reaped.ru_utime + reaped.ru_stime + sum(each.whole_s for each in now)
+        return max(waited_for, self._ended_s + sum(seen.values()))
