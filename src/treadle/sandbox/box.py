@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
+RungName: TypeAlias = Literal["1", "2", "3", "3b"]
+"""Ways to set a container apart, the one that enforces most first."""
 MIB = 1 << 20
 MAX_PACKET_BYTES = 128 * 1024
 """Of a message between the host and a zygote."""
@@ -10,20 +13,32 @@ WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
 PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
 """Where the interpreter, the packages and our own guest stand inside: no path of the host is seen there."""
 
-ENVIRONMENT: Mapping[str, str] = {
-    "PATH": f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": WORKSPACE,
-    "LANG": "C.UTF-8",
-    "TMPDIR": "/tmp",  # noqa: S108
-    "INPUT_DIR": INPUT,
-    "OUTPUT_DIR": OUTPUT,
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "LD_LIBRARY_PATH": f"{PYTHON}/lib",  # of an interpreter that is built as a shared library
-    "MPLBACKEND": "Agg",
-    "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108
-    # a preloaded library must start no threads
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-}
+
+def environment(python: str = PYTHON, root: str = "") -> Mapping[str, str]:
+    """What the code finds in its environment.
+
+    Args:
+        python: the folder of the interpreter.
+        root: where the container's files are; empty: it has a root of its own.
+    """
+    temporary = f"{root}/tmp"  # noqa: S108
+    return {
+        "PATH": f"{python}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": root + WORKSPACE,
+        "LANG": "C.UTF-8",
+        "TMPDIR": temporary,
+        "INPUT_DIR": root + INPUT,
+        "OUTPUT_DIR": root + OUTPUT,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_LIBRARY_PATH": f"{python}/lib",  # of an interpreter that is built as a shared library
+        "MPLBACKEND": "Agg",
+        "MPLCONFIGDIR": f"{temporary}/matplotlib",
+        # a preloaded library must start no threads
+        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    }
+
+
+ENVIRONMENT = environment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +82,7 @@ class Box:
     """The packed filter."""
     watched: bool
     """Whether PID 1 has to bound the memory, for want of a control group."""
+    root: str = ""
+    """Of the host: the folder that stands for the container's root, where it cannot have one."""
+    readable: Sequence[str] = ()
+    """Of the host: what else the code may read there."""

@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,13 +47,39 @@ class Claim:
         """A file for what the processes of the engine have to say."""
         return self.folder.with_suffix(".log")
 
+    def work(self) -> Path:
+        """A folder that every user may enter, for the files of containers that have no root of their own.
+
+        It is where temporary files are, whose size whoever runs this can limit; it is emptied with the claim.
+        """
+        made = Path(tempfile.mkdtemp(prefix="treadle-"))
+        made.chmod(0o711)
+        _mark(self.folder).symlink_to(made)
+        return made
+
     def release(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        _empty_work(self.folder)
         self.folder.with_suffix(".lock").unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
         for fd in self._locks:
             os.close(fd)
         self._locks = ()
+
+
+def _mark(folder: Path) -> Path:
+    return folder.with_suffix(".work")
+
+
+def _empty_work(claimed: Path) -> None:
+    from treadle.sandbox.kernel import folders
+
+    mark = _mark(claimed)
+    with suppress(OSError):  # there is none, or something in it cannot be removed
+        work = mark.readlink()
+        mark.unlink()
+        folders.empty(str(work))
+        work.rmdir()
 
 
 def claim() -> Claim:
@@ -125,6 +151,7 @@ def _sweep(place: Path) -> None:
         if fd is None:
             continue
         shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        _empty_work(lock.with_suffix(""))
         lock.with_suffix(".log").unlink(missing_ok=True)
         lock.unlink(missing_ok=True)
         os.close(fd)

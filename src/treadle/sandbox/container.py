@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import anyio
 
@@ -24,10 +24,9 @@ from treadle.sandbox.bridge.frames import (
 from treadle.sandbox.bridge.host import Bridge
 from treadle.sandbox.cell import Cell, Clock, OnCall
 from treadle.sandbox.control import Broken, Control, Steps
+from treadle.sandbox.excess import Reason, told_excess
 from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
 from treadle.sandbox.output import Output
-
-Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
 
 GRACE_S = 1.0
 """Seconds between the soft stop of a cell and the end of its container."""
@@ -330,7 +329,7 @@ class Container:
             case "files":
                 self._steps.heard(message, payload)
             case "over":
-                self._die(f"it used more than {self._limits.memory_mib} MiB of memory", "memory")
+                self._die(*told_excess(str(message.get("what")), self._limits))
             case "ended":
                 self._die(f"its process ended with status {message.get('status')}", "exit")
             case "failed":

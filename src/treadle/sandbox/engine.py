@@ -5,28 +5,25 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from treadle.errors import SandboxError
-from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, PYTHON, TREADLE, Limits, Mount
+from treadle.sandbox.box import MAX_PACKET_BYTES, Limits, Mount, RungName
 from treadle.sandbox.container import START_S, Container
+from treadle.sandbox.rungs import best_rung, check_mounts, kind_of
 
 if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.claims import Claim
-    from treadle.sandbox.kernel.zygote import Setup
 
 ZYGOTE_START_S = 30.0
 MAX_FORKS, MAX_AGE_S = 1_000, 3600.0
 """After so many containers or seconds a new zygote takes over: all its children share its memory layout."""
 _SAID_BYTES = 4000
-_SOURCE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,9 @@ class Packages:
 class Zygote:
     """The process from which containers are forked, as the host holds it."""
 
-    def __init__(self, packages: Packages) -> None:
+    def __init__(self, packages: Packages, rung: RungName = "2") -> None:
         self._packages = packages
+        self._kind = kind_of(rung)
         self._connection: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._claim: Claim | None = None
@@ -77,20 +75,16 @@ class Zygote:
         ours.setblocking(False)
         self._connection = ours
         self._claim = claim()
-        code = (
-            f"import sys, json; sys.path.insert(0, {str(_SOURCE)!r})\n"
-            "from treadle.sandbox.kernel import zygote\n"
-            "zygote.enter(zygote.Setup(**json.loads(sys.argv[2])), int(sys.argv[1]))"
-        )
-        setup = json.dumps(asdict(self._setup(self._claim)))
         with theirs, self._claim.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), setup),
+                *self._kind.command(
+                    self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
+                ),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                env={"PATH": os.defpath},
+                env=self._kind.zygote_environment(),
             )
         loop.add_reader(ours, self._hear)
         try:
@@ -108,19 +102,6 @@ class Zygote:
         with self._claim.log.open("rb") as log:
             return log.read(_SAID_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
 
-    def _setup(self, claimed: "Claim") -> "Setup":
-        from treadle.sandbox.kernel.zygote import Setup
-
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
-        library = f"{PYTHON}/lib/{version}"
-        path = [library, f"{library}/lib-dynload", TREADLE]
-        if self._packages.folder:
-            folders[PACKAGES] = self._packages.folder
-            path.append(PACKAGES)
-        python = f"{PYTHON}/bin/{version}"
-        return Setup(str(claimed.folder), folders, python, path, self._packages.preloaded)
-
     async def fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
         """A new container on these descriptors (control, bridge, output, errors); the PID of its PID 1.
 
@@ -133,12 +114,10 @@ class Zygote:
         request = {
             "op": "make",
             "id": number,
-            "uid": self._claim.next_uid(),
             "limits": asdict(limits),
             "mounts": [asdict(mount) for mount in mounts],
-            "environment": dict(ENVIRONMENT),
-            "seccomp": _filter(),
             "watched": True,
+            **self._kind.request(self._claim),
         }
         made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._made[number] = made
@@ -233,6 +212,8 @@ class Engine:
     limits: Limits = field(default_factory=Limits)
     packages: Packages = field(default_factory=Packages)
     mounts: Sequence[Mount] = ()
+    rung: RungName | None = None
+    """How containers are set apart. None: in the best way that this host has, which is here after `start`."""
     containers: set[Container] = field(default_factory=set[Container], init=False)
     _zygote: Zygote | None = field(default=None, init=False)
     _retired: list[Zygote] = field(default_factory=list[Zygote], init=False)
@@ -261,7 +242,10 @@ class Engine:
                 self._retired.append(self._zygote)
             await self._close_retired()
             self._zygote = None
-            started = Zygote(self.packages)
+            if self.rung is None:
+                self.rung = await best_rung()
+            check_mounts(self.rung, self.mounts)
+            started = Zygote(self.packages, self.rung)
             try:
                 await started.start()
             except BaseException:
@@ -323,12 +307,3 @@ class _Ends:
         (self.control, control), (self.bridge, bridge) = pairs
         self.pipes = pipes[0][0], pipes[1][0]
         self.inside = [control.fileno(), bridge.fileno(), pipes[0][1], pipes[1][1]]
-
-
-def _filter() -> str:
-    from treadle.sandbox.kernel import libc, seccomp
-
-    machine = seccomp.MACHINES.get(libc.MACHINE)
-    if machine is None:
-        raise SandboxError(f"containers need a machine of x86_64 or aarch64, not {libc.MACHINE}")
-    return seccomp.packed(seccomp.program(machine, sockets=True)).hex()

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import anyio
 
 from treadle.errors import SandboxError
-from treadle.sandbox.box import MIB, PYTHON, Limits
+from treadle.sandbox import attempts
+from treadle.sandbox.box import MIB, PYTHON, Limits, RungName
 from treadle.sandbox.engine import Engine
-from treadle.sandbox.facts import SYSCTLS, Facts, Failure
+from treadle.sandbox.facts import SYSCTLS, Attempt, Facts, Failure
 
 _LIMITS = Limits(memory_mib=128, processes=16, disk_mib=8, files=500)
 _DEADLINE_S = 12.0
@@ -58,8 +60,8 @@ def look() -> Facts:
     except Exception as error:  # whatever it is, it is the reason for the operator to read
         ours = isinstance(error, SandboxError)
         failure = _diagnosed(folder, str(error) if ours else f"{type(error).__name__}: {error}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    shared: Mapping[RungName, Attempt] = attempts.attempts(folder) if failure else {}
+    shutil.rmtree(folder, ignore_errors=True)
     cgroup, no_cgroup = cgroups.usable()
     return Facts(
         landlock_abi=landlock.abi(),
@@ -71,12 +73,13 @@ def look() -> Facts:
         watch_s=init.WATCH_S,
         seen=seen,
         failure=failure,
+        shared=shared,
     )
 
 
 async def _container(folder: str) -> dict[str, bool]:
     """By ability, whether it was seen to hold in a container; memory is not tried."""
-    engine = Engine(limits=_LIMITS)
+    engine = Engine(limits=_LIMITS, rung="2")
     with anyio.fail_after(_DEADLINE_S):
         try:
             await engine.start()

@@ -6,9 +6,9 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from treadle.sandbox.box import MIB, WORKSPACE, Box, Mount
+from treadle.sandbox.box import MIB, WORKSPACE, Box, Limits, Mount
 from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp
 from treadle.sandbox.kernel.files import Files
 from treadle.sandbox.kernel.frames import Channel
@@ -18,21 +18,86 @@ WATCH_S = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+class Place(Protocol):
+    """Where a container is, and how it is kept apart there: differs from rung to rung."""
+
+    root: str
+    """As this process sees it, the folder that is the container's root."""
+
+    def build(self) -> None:
+        """Make what the code will find."""
+        ...
+
+    def settle(self) -> None:
+        """Of the runner: go there."""
+        ...
+
+    def limits(self) -> Limits:
+        """That a process puts on itself."""
+        ...
+
+    def rules(self) -> list[tuple[str, int]]:
+        """For Landlock."""
+        ...
+
+    def excess(self) -> str:
+        """What the container uses too much of, or nothing."""
+        ...
+
+    def statistics(self) -> dict[str, int]: ...
+
+    def end(self, status: int) -> NoReturn:
+        """End the container, and this process."""
+        ...
+
+
+class Inside:
+    """A container in namespaces of its own: all that is seen is its own, and ends with PID 1."""
+
+    root = "/"
+
+    def __init__(self, box: Box, mounts: Sequence[tuple[Mount, int]]) -> None:
+        self._box = box
+        self._mounts = mounts
+
+    def build(self) -> None:
+        root.build(self._box.limits, self._mounts)
+
+    def settle(self) -> None:
+        os.chdir(WORKSPACE)
+
+    def limits(self) -> Limits:
+        return self._box.limits
+
+    def rules(self) -> list[tuple[str, int]]:
+        return root.rules(self._box.mounts)
+
+    def excess(self) -> str:
+        return "memory" if memory_bytes() > self._box.limits.memory_mib * MIB else ""
+
+    def statistics(self) -> dict[str, int]:
+        return statistics()
+
+    def end(self, status: int) -> NoReturn:
+        os._exit(status)
+
+
 class Init:
     """Serves the host on `control` until the host is gone; then the container ends with it."""
 
-    def __init__(self, control: socket.socket, box: Box) -> None:
+    def __init__(self, control: socket.socket, box: Box, place: Place) -> None:
         self._channel = Channel(control)
         self._box = box
+        self._place = place
         self._runner = 0
         self._frozen = False
-        self._files = Files(box)
+        self._files = Files(box, place.root)
 
     def start(self, bridge: int, output: int, errors: int) -> None:
         """Fork the runner on these descriptors."""
         self._runner = os.fork()
         if self._runner == 0:
-            become_runner(self._box, bridge, output, errors)
+            become_runner(self._box, self._place, bridge, output, errors)
         for fd in (bridge, output, errors):
             os.close(fd)
         libc.set_capabilities()
@@ -54,9 +119,9 @@ class Init:
             self._reap()
             if self._channel.fileno() in ready:
                 self._answer()
-            if watching and (used := memory_bytes()) > self._box.limits.memory_mib * MIB:
-                self._channel.send({"op": "over", "what": "memory", "bytes": used})
-                os._exit(1)
+            if watching and (what := self._place.excess()):
+                self._channel.send({"op": "over", "what": what})
+                self._place.end(1)
 
     def _reap(self) -> None:
         while True:
@@ -73,7 +138,7 @@ class Init:
     def _answer(self) -> None:
         request = self._channel.receive()
         if request is None:  # the host is gone
-            os._exit(0)
+            self._place.end(0)
         match request["op"]:
             case "freeze":
                 _signal_all(signal.SIGSTOP)
@@ -87,7 +152,7 @@ class Init:
             case "files":
                 self._channel.send(*self._files.answer(request, self._channel.read(request["size"])))
             case "stats":
-                self._channel.send({"op": "stats", **statistics()})
+                self._channel.send({"op": "stats", **self._place.statistics()})
             case other:
                 self._channel.send({"op": "failed", "error": f"unknown request {other!r}"})
 
@@ -126,20 +191,20 @@ def statistics() -> dict[str, int]:
     return {"memory": memory_bytes(), "disk": taken, "files": files, "processes": processes}
 
 
-def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
+def become_runner(box: Box, place: Place, bridge: int, output: int, errors: int) -> NoReturn:
     """Give up every right, then serve cells. Never returns."""
     try:
         _place_descriptors(bridge, output, errors)
         os.setsid()
-        os.chdir(WORKSPACE)
+        place.settle()
         # not a reader of settings: the code gets an environment of its own
         os.environ.clear()
         os.environ.update(box.environment)
-        limits.apply(box.limits)
+        limits.apply(place.limits())
         libc.drop_bounding_set()
         libc.set_capabilities()
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        landlock.restrict(root.rules(box.mounts))
+        landlock.restrict(place.rules())
         seccomp.install(box.seccomp)
     except BaseException as error:
         os.write(2, f"the container could not be closed: {error}\n".encode())
@@ -161,16 +226,11 @@ def _place_descriptors(bridge: int, output: int, errors: int) -> None:
     libc.close_from(4)
 
 
-def run(
-    control: socket.socket,
-    descriptors: tuple[int, int, int],
-    box: Box,
-    mounts: Sequence[tuple[Mount, int]],
-) -> NoReturn:
+def run(control: socket.socket, descriptors: tuple[int, int, int], box: Box, place: Place) -> NoReturn:
     """The life of PID 1, from the fork on; what goes wrong at first is told to the host."""
-    init = Init(control, box)
     try:
-        root.build(box.limits, mounts)
+        init = Init(control, box, place)
+        place.build()
         init.start(*descriptors)
         init.serve()
     except BaseException as error:
@@ -178,7 +238,7 @@ def run(
         Channel(control).send(told)
     finally:
         sys.stderr.flush()
-        os._exit(1)
+        place.end(1)
 
 
 def _noticed(*_: object) -> None:

@@ -119,23 +119,26 @@ MACHINES: Mapping[str, Machine] = {
 """The table of aarch64 was run by an interpreter in the tests, and never on such a machine."""
 
 
-def program(machine: Machine, *, sockets: bool) -> list[Instruction]:
+def program(
+    machine: Machine, *, sockets: bool, more: Sequence[tuple[int, list[Instruction]]] = ()
+) -> list[Instruction]:
     """The filter.
 
     Args:
         machine: whose numbers are used.
         sockets: whether sockets of AF_UNIX may be made; no others ever.
+        more: by the number of a call, what decides about it.
     """
     allow, denied = (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EPERM)
     checks: list[tuple[int, list[Instruction]]] = [
-        (machine.clone, [_load(0), (JSET, 0, 1, _NAMESPACES), denied, allow]),
+        (machine.clone, [load(0), (JSET, 0, 1, _NAMESPACES), denied, allow]),
         (
             machine.clone3,
             [(RET, 0, 0, ERRNO | ENOSYS)],
         ),  # its flags are in memory, where nobody can check them
         (machine.socket, _sockets() if sockets else [(RET, 0, 0, ERRNO | EAFNOSUPPORT)]),
-        (machine.ioctl, [_load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied]),
-        (machine.personality, [_load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow]),
+        (machine.ioctl, [load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied]),
+        (machine.personality, [load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow]),
     ]
     made: list[Instruction] = [
         (LOAD, 0, 0, _ARCHITECTURE),
@@ -145,17 +148,17 @@ def program(machine: Machine, *, sockets: bool) -> list[Instruction]:
         (JGE, 0, 1, _X32),
         denied,
     ]
-    for number, check in checks:
+    for number, check in (*more, *checks):
         made += [(JEQ, 0, len(check), number), *check]
     return made + _search(list(_steps(machine.allowed.values())))
 
 
-def _load(argument: int) -> Instruction:
+def load(argument: int) -> Instruction:
     return (LOAD, 0, 0, _ARGUMENTS + 8 * argument)
 
 
 def _sockets() -> list[Instruction]:
-    return [_load(0), (JEQ, 0, 1, _AF_UNIX), (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EAFNOSUPPORT)]
+    return [load(0), (JEQ, 0, 1, _AF_UNIX), (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EAFNOSUPPORT)]
 
 
 def _steps(allowed: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -14,21 +14,11 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, Box, Limits, Mount
-from treadle.sandbox.kernel import init, libc, mounts, root
+from treadle.sandbox.kernel import landlocked, libc, namespaces, root
 
-NAMESPACES = (
-    libc.CLONE_NEWUSER
-    | libc.CLONE_NEWNS
-    | libc.CLONE_NEWPID
-    | libc.CLONE_NEWNET
-    | libc.CLONE_NEWIPC
-    | libc.CLONE_NEWUTS
-    | libc.CLONE_NEWCGROUP
-)
 PRELOADED = (
     "asyncio",
     "json",
@@ -64,7 +54,7 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     if os.geteuid() != 0:
         uid, gid = os.geteuid(), os.getegid()
         libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNS)
-        map_user(os.getpid(), uid, gid)
+        namespaces.map_user(os.getpid(), uid, gid)
     else:
         libc.unshare(libc.CLONE_NEWNS)
     libc.mount(None, "/", None, libc.MS_REC | libc.MS_SLAVE)
@@ -73,14 +63,15 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     os.set_inheritable(connection, True)
     if os.geteuid() != 0:
         _keep_capabilities()
-    rest = {"path": setup.path, "preloaded": setup.preloaded}
+    os.execve(setup.python, second_life(setup, connection), dict(ENVIRONMENT))  # noqa: S606
+
+
+def second_life(setup: Setup, connection: int) -> list[str]:
+    """The command that starts it."""
     code = "from treadle.sandbox.kernel import zygote; zygote.serve()"
     start = f"import sys; sys.path[:] = {list(setup.path)!r}; {code}"
-    os.execve(  # noqa: S606
-        setup.python,
-        [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)],
-        dict(ENVIRONMENT),
-    )
+    rest = {"preloaded": setup.preloaded, "namespaces": bool(setup.folders)}
+    return [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)]
 
 
 def _keep_capabilities() -> None:
@@ -88,15 +79,6 @@ def _keep_capabilities() -> None:
     libc.set_capabilities(_CAPABILITIES)
     for number in _CAPABILITIES:
         libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_RAISE, number)
-
-
-def map_user(pid: int, uid: int, gid: int) -> None:
-    """Make `uid` of outside the user of inside."""
-    process = Path("/proc", str(pid))
-    if os.geteuid() != 0:
-        (process / "setgroups").write_text("deny", "ascii")
-    (process / "uid_map").write_text(f"{root.USER} {uid} 1", "ascii")
-    (process / "gid_map").write_text(f"{root.USER} {gid} 1", "ascii")
 
 
 def serve() -> NoReturn:
@@ -108,7 +90,8 @@ def serve() -> NoReturn:
     importlib.import_module("treadle.sandbox.guest.runner")
     gc.collect()
     gc.freeze()
-    Zygote(connection).serve(failed)
+    maker = namespaces.Namespaces() if rest["namespaces"] else landlocked.Landlocked()
+    Zygote(connection, maker).serve(failed)
 
 
 def _imported(name: str) -> bool:
@@ -122,8 +105,19 @@ def _imported(name: str) -> bool:
     return True
 
 
+class Maker(Protocol):
+    """How a container is set apart: there is one for the rungs with namespaces, and one for those without."""
+
+    def make(self, box: Box, uid: int | None, descriptors: Sequence[int], own: Sequence[int]) -> int: ...
+
+    def end(self, pid: int) -> None: ...
+
+    def ended(self, pid: int, status: int) -> None: ...
+
+
 class Zygote:
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, maker: Maker) -> None:
+        self._maker = maker
         self._connection = connection
         self._children: set[int] = set()
         self._own: list[int] = [connection.fileno()]
@@ -156,9 +150,9 @@ class Zygote:
     def _end(self) -> NoReturn:
         """The host is gone, and everything goes with it."""
         for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
+            self._maker.end(pid)
         for pid in self._children:
-            os.waitpid(pid, 0)
+            self._maker.ended(pid, os.waitpid(pid, 0)[1])
         os._exit(0)
 
     def _reap(self) -> None:
@@ -166,7 +160,10 @@ class Zygote:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._children.discard(pid)
+            if pid not in self._children:  # an orphan of a container
+                continue
+            self._children.remove(pid)
+            self._maker.ended(pid, status)
             self._tell({"op": "ended", "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> None:
@@ -176,10 +173,11 @@ class Zygote:
         request = json.loads(data)
         if request["op"] == "kill":
             if request["pid"] in self._children:  # not reaped yet: the number is still its own
-                os.kill(request["pid"], signal.SIGKILL)
+                self._maker.end(request["pid"])
             return
         try:
-            pid = self._make(request, descriptors)
+            pid = self._maker.make(box_of(request), request["uid"], descriptors, self._own)
+            self._children.add(pid)
         except OSError as error:
             self._tell({"op": "failed", "id": request["id"], "error": str(error)})
         else:
@@ -187,53 +185,6 @@ class Zygote:
         finally:
             for fd in descriptors:
                 os.close(fd)
-
-    def _make(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        uid: int | None = request["uid"]
-        box = box_of(request)
-        trees = mounts.trees(box.mounts, uid)
-        try:
-            return self._fork(box, uid, descriptors, trees)
-        finally:
-            mounts.close(trees)
-
-    def _fork(
-        self, box: Box, uid: int | None, descriptors: Sequence[int], trees: Sequence[tuple[Mount, int]]
-    ) -> int:
-        go, gone = os.pipe()
-        pid = libc.clone(NAMESPACES)
-        if pid == 0:
-            for fd in (gone, *self._own):
-                os.close(fd)
-            _begin(box, descriptors, go, trees)
-        os.close(go)
-        self._children.add(pid)
-        try:
-            map_user(pid, os.geteuid() if uid is None else uid, os.getegid() if uid is None else uid)
-            os.write(gone, b"g")
-        except OSError:
-            os.kill(pid, signal.SIGKILL)
-            raise
-        finally:
-            os.close(gone)
-        return pid
-
-
-def _begin(box: Box, descriptors: Sequence[int], go: int, trees: Sequence[tuple[Mount, int]]) -> NoReturn:
-    """The first steps of a container, in its PID 1."""
-    signal.set_wakeup_fd(-1)
-    control, bridge, output, errors = descriptors
-    channel = socket.socket(fileno=control)
-    if os.read(go, 1) != b"g":
-        os._exit(1)
-    os.close(go)
-    if os.getgroups():
-        os.setgroups([])
-    os.setresgid(root.USER, root.USER, root.USER)
-    os.setresuid(root.USER, root.USER, root.USER)
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
-    libc.sethostname("container")
-    init.run(channel, (bridge, output, errors), box, trees)
 
 
 def box_of(request: Mapping[str, Any]) -> Box:
@@ -243,6 +194,8 @@ def box_of(request: Mapping[str, Any]) -> Box:
         request["environment"],
         bytes.fromhex(request["seccomp"]),
         request["watched"],
+        request["root"],
+        request["readable"],
     )
 
 

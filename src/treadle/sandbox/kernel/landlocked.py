@@ -1,0 +1,288 @@
+"""Rungs 3 and 3b: a container without namespaces, held by Landlock, seccomp and, on rung 3, its own user.
+
+Its supervisor does what PID 1 does elsewhere, and two things more: it bounds what no file system of its own
+bounds, and it ends what no PID namespace ends. It can signal all of the container, and nothing else, in one
+call: on rung 3 because it has the container's user as its effective one, on rung 3b because it is confined
+by Landlock to itself and what it starts. The code cannot signal it: on rung 3 its real user is another, on
+rung 3b the code is confined once more.
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NoReturn
+
+from treadle.sandbox.box import INPUT, MIB, OUTPUT, WORKSPACE, Box, Limits
+from treadle.sandbox.kernel import folders, init, landlock, libc, root, tree
+
+KEEPER = 0x0100_0000
+"""What a supervisor's own user has more than its container's: it is beyond all of those."""
+MINIMUM_ABI, SCOPED_ABI = 4, 6
+"""Of Landlock, for rung 3, and for 3b."""
+_TMP = "/tmp"  # noqa: S108  inside
+_FOLDERS = (WORKSPACE, INPUT, OUTPUT, _TMP)
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_USR = (*_SYSTEM, "libexec", "share", "local/bin", "local/lib")
+"""Not all of /usr: applications are put into /usr/src and /usr/local."""
+_END_S = 5.0
+_SHARE = 5
+"""A look takes this part of the time, or less."""
+_RESERVE = 10
+"""Of a file system this part stays free, or code is no longer run."""
+
+
+class Supervised:
+    """A container without namespaces, as its supervisor holds it."""
+
+    def __init__(self, box: Box, uid: int | None) -> None:
+        self.root = box.root
+        self._box = box
+        self._uid = uid
+        self._taken = 0
+        self._next = 0.0
+        self._hidden: set[int] = set()
+        self._floor = 0
+        self._device = 0
+
+    def build(self) -> None:
+        """Be adoptive parent of all that the code starts, and be ready to end it."""
+        libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+        signal.signal(signal.SIGTERM, lambda *_: self.end(0))  # the zygote ended, or wants this
+        found = os.statvfs(self.root)
+        self._floor = min(found.f_blocks // _RESERVE, found.f_bavail // 2)
+        self._device = os.stat(self.root).st_dev  # noqa: PTH116
+        for path in self._box.readable:
+            with suppress(FileNotFoundError):
+                os.stat(path)  # noqa: PTH116  one that cannot be reached is told now
+        if self._uid is None:
+            self._taken = tree.threads_of(os.getuid())
+
+    def settle(self) -> None:
+        """Of the runner."""
+        supervisor = os.getppid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.chdir(self.root + WORKSPACE)
+        if self._uid is not None:
+            os.setresuid(self._uid, self._uid, self._uid)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of user cleared it
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)  # the supervisor looks into it
+        if os.getppid() != supervisor:
+            os._exit(1)
+        sys.argv[:], sys.orig_argv[:] = [""], [sys.executable]  # they tell of the host
+
+    def limits(self) -> Limits:
+        """On rung 3b the kernel counts all processes of the user, so what there are come on top."""
+        return replace(self._box.limits, processes=self._box.limits.processes + self._taken)
+
+    def rules(self) -> list[tuple[str, int]]:
+        system = [f"/{name}" for name in _SYSTEM] + [f"/usr/{name}" for name in _USR]
+        read = [*system, *(f"/etc/{name}" for name in root.ETC), *self._box.readable]
+        devices = [(f"/dev/{name}", landlock.DEVICE) for name in root.DEVICES]
+        own = [(self.root + folder, landlock.WRITE) for folder in (WORKSPACE, _TMP)]
+        return [*((path, landlock.READ) for path in read), *devices, *own]
+
+    def excess(self) -> str:
+        if self._nearly_full():
+            return "room"
+        began = time.monotonic()
+        if began < self._next:
+            return ""
+        what = self._look()
+        ended = time.monotonic()
+        self._next = ended + (ended - began) * (_SHARE - 1)
+        return what
+
+    def _nearly_full(self) -> bool:
+        """Whether the file system that others use too has hardly any room left."""
+        return os.statvfs(self.root).f_bavail < self._floor
+
+    def _look(self) -> str:
+        limits = self._box.limits
+        pids = self._pids()
+        held = tree.load(pids)
+        if held.memory > limits.memory_mib * MIB:
+            return "memory"
+        if held.threads > limits.processes:  # on rung 3 the kernel bounds them
+            return "processes"
+        nameless, hidden = self._nameless(pids)
+        if hidden & self._hidden:
+            return "secrecy"
+        self._hidden = hidden
+        used = self._usage()
+        if used.files > limits.files:
+            return "files"
+        if used.too_deep:
+            return "depth"
+        return "disk" if used.bytes + nameless > limits.disk_mib * MIB else ""
+
+    def _pids(self) -> list[int]:
+        return list(tree.below(os.getpid(), tree.parents()))
+
+    def _nameless(self, pids: Sequence[int]) -> tuple[int, set[int]]:
+        """Bytes in files that are open and have no name, and the processes that could not be looked into."""
+        seen, hidden = set[int](), set[int]()
+        total = 0
+        for pid in pids:
+            try:
+                total += tree.removed_files(pid, self._device, seen)
+            except PermissionError:
+                hidden.add(pid)
+        return total, hidden
+
+    def _usage(self) -> folders.Usage:
+        used = folders.Usage(self._box.limits.files)
+        for folder in (WORKSPACE, _TMP):
+            top = folders.opened(self.root + folder)
+            try:
+                used.count(top)
+            finally:
+                os.close(top)
+        return used
+
+    def statistics(self) -> dict[str, int]:
+        held, used = tree.load(self._pids()), self._usage()
+        return {"memory": held.memory, "disk": used.bytes, "files": used.files, "processes": held.processes}
+
+    def end(self, status: int) -> NoReturn:
+        """Kill everything, see that it is gone, and remove what it left; then end with 0."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        try:
+            kill_all()
+            if _reaped(time.monotonic() + _END_S):
+                for folder in (WORKSPACE, _TMP):
+                    folders.empty(self.root + folder)
+                os._exit(0)
+        finally:
+            os._exit(status or 1)  # the zygote sees to the rest
+
+
+def kill_all() -> None:
+    """Every process that this one may signal: see above which those are."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(-1, signal.SIGKILL)
+
+
+def _reaped(deadline: float) -> bool:
+    while time.monotonic() < deadline:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.001)
+        except ChildProcessError:
+            return True
+    return False
+
+
+class Landlocked:
+    """Makes containers, in the zygote."""
+
+    def __init__(self) -> None:
+        self._roots: dict[int, str] = {}
+
+    def make(self, box: Box, uid: int | None, descriptors: Sequence[int], own: Sequence[int]) -> int:
+        """The PID of a new container's supervisor. `own` are descriptors that are no container's business."""
+        os.mkdir(box.root, 0o711)  # noqa: PTH102
+        zygote = os.getpid()
+        try:
+            for folder in _FOLDERS:
+                os.mkdir(box.root + folder, 0o700)  # noqa: PTH102
+                if uid is not None:
+                    os.chown(box.root + folder, uid, uid)
+            pid = os.fork()
+        except OSError:
+            _remove(box.root)
+            raise
+        if pid == 0:
+            for fd in own:
+                os.close(fd)
+            _begin(box, uid, descriptors, zygote)
+        self._roots[pid] = box.root
+        return pid
+
+    def end(self, pid: int) -> None:
+        """End a container: its supervisor does it."""
+        os.kill(pid, signal.SIGTERM)
+
+    def ended(self, pid: int, status: int) -> None:
+        """Its supervisor has ended: do what it did not come to do."""
+        if status != 0:
+            end_orphans(set(self._roots))
+        _remove(self._roots.pop(pid))
+
+
+def _begin(box: Box, uid: int | None, descriptors: Sequence[int], zygote: int) -> NoReturn:
+    """The first steps of a container, in its supervisor."""
+    signal.set_wakeup_fd(-1)
+    control, bridge, output, errors = descriptors
+    channel = socket.socket(fileno=control)
+    place = Supervised(box, uid)
+    try:
+        os.umask(0o022)
+        os.setsid()  # who kills the host's process group leaves the supervisor, and with it the order
+        if uid is not None:
+            _become(uid)
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+        if uid is None:
+            _confine(zygote)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)  # after the change of user, which clears it
+        if os.getppid() != zygote:
+            os._exit(1)
+        kill_all()  # whoever is left of an earlier container with this user
+    except OSError as error:
+        init.Channel(channel).send({"op": "failed", "error": str(error)})
+        os._exit(1)
+    init.run(channel, (bridge, output, errors), box, place)
+
+
+def _become(uid: int) -> None:
+    libc.drop_bounding_set()
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid + KEEPER, uid, uid + KEEPER)
+
+
+def _confine(stranger: int) -> None:
+    """From here on signal only what this process starts. Made sure of: `kill_all` would else be the end."""
+    landlock.keep_signals()
+    try:
+        os.kill(stranger, 0)
+    except PermissionError:
+        return
+    raise OSError(1, "Landlock does not keep signals in")
+
+
+def end_orphans(supervisors: set[int]) -> None:
+    """Kill what this process adopted from supervisors that ended before their containers.
+
+    First all are stopped, until none is seen to run: what runs may start others, what is stopped does not.
+    """
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        known = tree.parents()
+        adopted = [pid for pid, (up, _) in known.items() if up == os.getpid() and pid not in supervisors]
+        orphans = {each for pid in adopted for each in (pid, *tree.below(pid, known))}
+        alive = {pid for pid in orphans if known[pid][1] not in "ZX"}
+        if not alive:
+            return
+        running = {pid for pid in alive if known[pid][1] not in "Tt"}
+        for pid in running or alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP if running else signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _remove(path: str) -> None:
+    """The folder of a container, with what is still in it."""
+    try:
+        for folder in reversed(_FOLDERS):
+            with suppress(FileNotFoundError):
+                os.rmdir(path + folder)  # noqa: PTH106
+    except OSError:
+        with suppress(OSError):
+            folders.empty(path)
+    with suppress(OSError):
+        os.rmdir(path)  # noqa: PTH106
