@@ -53,7 +53,8 @@ def test_json_has_keys_that_stay() -> None:
     found: dict[str, Any] = json.loads(ran.stdout)
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert list(found) == ["isolated", "rung", "why", "advice", "host", "abilities", "rungs", "cgroup"]
+    keys = ["isolated", "rung", "why", "advice", "host", "abilities", "rungs", "cgroup", "name", "lacks"]
+    assert list(found) == keys
     assert list(found["host"]) == ["platform", "kernel", "machine", "python", "uid", "landlock_abi", "root"]
     for ability in found["abilities"]:
         assert list(ability) == ["name", "enforced", "by", "why_not_more", "advice"]

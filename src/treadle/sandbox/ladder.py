@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from treadle.errors import CapabilityUnsupported
@@ -43,7 +44,7 @@ class Report:
     why: str
     """Why no code is run."""
     advice: str
-    """What would change that."""
+    """What would change that; or what would give a better rung, where there is one without namespaces."""
     abilities: tuple[Ability, ...]
     rungs: tuple[Rung, ...]
     cgroup: str
@@ -131,6 +132,7 @@ def _facts() -> Facts:
     try:
         # ours, so that it is removed even if the look has to be killed
         with tempfile.TemporaryDirectory(prefix="treadle-trial-", ignore_cleanup_errors=True) as folder:
+            Path(folder).chmod(0o711)  # containers without a root of their own have their files in there
             ran = subprocess.run(  # noqa: S603
                 [sys.executable, "-I", "-S", "-c", code, path],
                 env={"PATH": os.defpath, "TMPDIR": folder},
@@ -175,14 +177,11 @@ def report_of(host: Host, facts: Facts | None) -> Report:
             "or in a container that may make namespaces.",
         )
     host = replace(host, landlock_abi=facts.landlock_abi)
-    if name := sharing.best(facts):
-        rungs = _rungs(
-            facts, explained(facts.failure, facts, root=host.root)[0] if facts.failure else "", name
-        )
-        lacks = sharing.lacks(name, facts)
-        return Report(
-            3, "", "", sharing.abilities(name, facts), rungs, facts.cgroup, host, name=name, lacks=lacks
-        )
+    if facts.failure and (name := sharing.best(facts)):
+        why, advice = explained(facts.failure, facts, root=host.root)
+        abilities, lacks = sharing.abilities(name, facts), sharing.lacks(name, facts)
+        rungs = _rungs(facts, why, name)
+        return Report(3, "", advice, abilities, rungs, facts.cgroup, host, name=name, lacks=lacks)
     if facts.failure:
         why, advice = explained(facts.failure, facts, root=host.root)
         # these may have been bad luck

@@ -79,7 +79,7 @@ def lacks(rung: Shared, facts: Facts) -> tuple[str, ...]:
         "no PID namespace: code can find out which process numbers are in use, and can signal only its own",
         "no root of its own: code sees the real paths of its folder, of the interpreter and of the packages, "
         "and whether a path exists that its user may reach; it can neither list nor open it",
-        "no /workspace and no /tmp: the working folder, INPUT_DIR, OUTPUT_DIR and TMPDIR lead to its own folder",
+        "no /workspace, no /tmp: the working folder, INPUT_DIR, OUTPUT_DIR and TMPDIR lead to its own folder",
         "no mounts: a folder of the host cannot be shown in a container",
         "no network namespace: the filter of system calls alone keeps sockets away",
     ]
@@ -87,7 +87,7 @@ def lacks(rung: Shared, facts: Facts) -> tuple[str, ...]:
         told.append("Landlock does not keep signals in: the uid alone does")
     if rung == "3b":
         told.append(
-            "no uid of its own: RLIMIT_NPROC counts this user's other processes too; chmod, chown and utime do "
-            "nothing, since they would reach all files of this user"
+            "no uid of its own: RLIMIT_NPROC counts this user's other processes too; chmod, chown and utime "
+            "do nothing, since they would reach all files of this user"
         )
     return tuple(told)

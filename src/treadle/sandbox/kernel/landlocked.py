@@ -52,7 +52,7 @@ class Supervised:
     def build(self) -> None:
         """Be adoptive parent of all that the code starts, and be ready to end it."""
         libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-        signal.signal(signal.SIGTERM, lambda *_: self.end(0))  # the zygote ended, or wants this
+        signal.signal(signal.SIGTERM, self._told_to_end)
         found = os.statvfs(self.root)
         self._floor = min(found.f_blocks // _RESERVE, found.f_bavail // 2)
         self._device = os.stat(self.root).st_dev  # noqa: PTH116
@@ -61,6 +61,10 @@ class Supervised:
                 os.stat(path)  # noqa: PTH116  one that cannot be reached is told now
         if self._uid is None:
             self._taken = tree.threads_of(os.getuid())
+
+    def _told_to_end(self, *_: object) -> NoReturn:
+        """The zygote wants it, or has ended."""
+        self.end(0)
 
     def settle(self) -> None:
         """Of the runner."""
