@@ -5,18 +5,19 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from treadle.sandbox.box import Limits
+from treadle.sandbox.box import Limits, RungName
 from treadle.sandbox.bridge.frames import Call
 from treadle.sandbox.container import Container, ContainerDied, Outcome
 from treadle.sandbox.engine import Engine
+from treadle.sandbox.kernel import tree
 
 ATTACKS = Path(__file__).with_name("attacks")
 PRELUDE = (ATTACKS / "_prelude.py").read_text("utf-8")
@@ -59,14 +60,17 @@ class Attack:
     options: Mapping[str, str]
 
     @classmethod
-    def read(cls, path: Path) -> "Attack":
+    def read(cls, path: Path, *, shared: bool = False) -> "Attack":
+        """`shared`: without namespaces. Then lines `# 3> TEXT` stand for all of `# > TEXT`, if there are any."""
         head, *cells = re.split(r"^# %% ", path.read_text("utf-8"), flags=re.MULTILINE)
         words = [word for line in re.findall(r"^#: (.*)", head, re.MULTILINE) for word in shlex.split(line)]
         options = dict(word.split("=", 1) for word in words)
         steps: list[Step] = []
         for cell in cells:
             verdict, code = cell.split("\n", 1)
-            printed = "".join(f"{line}\n" for line in re.findall(r"^# > ?(.*)", code, re.MULTILINE))
+            other = re.findall(r"^# 3> ?(.*)", code, re.MULTILINE) if shared else []
+            lines = other or re.findall(r"^# > ?(.*)", code, re.MULTILINE)
+            printed = "".join(f"{line}\n" for line in lines)
             fresh = verdict.startswith("new ")
             steps.append(Step(code, verdict.removeprefix("new "), printed, fresh))
         return cls(path.stem, steps, options)
@@ -98,6 +102,8 @@ class Laboratory:
     known: Mapping[str, Any]
     """What the code is told, by name."""
     stack: AsyncExitStack
+    rung: RungName | None = None
+    """None: the best that there is."""
     sites: dict[str, Site] = field(default_factory=dict[str, Site])
     misled: list[Call] = field(default_factory=list[Call])
     """Calls of tools that were not declared."""
@@ -105,9 +111,10 @@ class Laboratory:
     async def site(self, limits: Limits) -> Site:
         key = repr(limits)
         if key not in self.sites:
-            engine = await self.stack.enter_async_context(Engine(limits=limits))
+            engine = await self.stack.enter_async_context(Engine(limits=limits, rung=self.rung))
             innocent = await engine.make()
-            await self.run(innocent, f"{PRELUDE}\n{INNOCENT}")
+            outcome = await self.run(innocent, f"{PRELUDE}\n{INNOCENT}{'' if innocent.root else LISTENS}")
+            assert outcome.failure is None, outcome.stderr
             self.sites[key] = Site(engine, innocent)
         return self.sites[key]
 
@@ -131,7 +138,12 @@ class Laboratory:
         """Run a cell. That the host waits for longer than it says is a TimeoutError."""
         await anyio.sleep(FREEZE_S)
         with anyio.fail_after(limit_s + GRACE_S + MARGIN_S):
-            return await container.execute(code, tools=TOOLS, on_call=self.answer, limit_s=limit_s)
+            outcome = await container.execute(
+                there(container, code), tools=TOOLS, on_call=self.answer, limit_s=limit_s
+            )
+        return (
+            replace(outcome, stdout=outcome.stdout.replace(container.root, "")) if container.root else outcome
+        )
 
     async def try_to_run(
         self, container: Container, code: str, limit_s: float = 20
@@ -168,6 +180,11 @@ class Laboratory:
         return descriptors, threads, canary, root
 
 
+def there(container: Container, code: str) -> str:
+    """The code, with the paths of this container, where it has no root of its own."""
+    return re.sub(r"(?<![\w/}])(/workspace|/tmp)\b", rf"{container.root}\1", code)
+
+
 @dataclass(slots=True)
 class Surroundings:
     """What attacks are made in."""
@@ -189,19 +206,39 @@ class Surroundings:
 async def traceless(engine: Engine) -> AsyncGenerator[Container]:
     """A container. In the end it is closed, and none of its processes may be left."""
     container = await engine.make()
-    namespace = os.open(f"/proc/{container.pid}/ns/pid", os.O_RDONLY)  # its number is not given to another
-    try:
-        assert container.pid in processes_of(namespace)
-        yield container
-    finally:
-        began = time.monotonic()
+    with population(engine, container) as processes:
+        assert container.pid in processes()
         try:
+            yield container
+        finally:
+            began = time.monotonic()
             await container.close()
-            while left := processes_of(namespace):
+            while left := processes():
                 assert time.monotonic() < began + MARGIN_S, f"{len(left)} processes are left: {left}"
                 await anyio.sleep(0.01)
-        finally:
-            os.close(namespace)
+            assert not container.root or not Path(container.root).exists()
+
+
+@contextmanager
+def population(engine: Engine, container: Container) -> Generator[Callable[[], list[int]]]:
+    """Tells which processes a container has."""
+    if container.root:
+        # who loses its supervisor is adopted by the zygote
+        (zygote, _) = tree.parents()[container.pid]
+        yield lambda: adopted(zygote, {each.pid for each in engine.containers} - {container.pid})
+        return
+    namespace = os.open(f"/proc/{container.pid}/ns/pid", os.O_RDONLY)  # its number is not given to another
+    try:
+        yield lambda: processes_of(namespace)
+    finally:
+        os.close(namespace)
+
+
+def adopted(zygote: int, others: set[int]) -> list[int]:
+    """The processes of a zygote that are not those of other containers; those that ended are not counted."""
+    known = tree.parents()
+    apart = {each for pid in others for each in (pid, *tree.below(pid, known))}
+    return [pid for pid in tree.below(zygote, known) if pid not in apart and known[pid][1] not in "ZX"]
 
 
 def processes_of(namespace: int) -> list[int]:
@@ -219,16 +256,11 @@ def processes_of(namespace: int) -> list[int]:
 
 def ticks_of(container: Container) -> int:
     """Processor time of what the code runs, in hundredths of a second."""
-    namespace = os.open(f"/proc/{container.pid}/ns/pid", os.O_RDONLY)
-    try:
-        total = 0
-        for pid in processes_of(namespace):
-            if pid != container.pid:
-                fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        return total
-    finally:
-        os.close(namespace)
+    total = 0
+    for pid in tree.below(container.pid, tree.parents()):
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total
 
 
 INNOCENT = """
@@ -236,6 +268,8 @@ import socket
 secret, ticks = "mine", 0
 open("/workspace/mine", "w").write(secret)
 open("/tmp/mine", "w").write(secret)
+"""
+LISTENS = """
 listening = socket.socket(socket.AF_UNIX)
 listening.bind("\\0innocent")
 listening.listen()

@@ -66,9 +66,12 @@ class Container:
         limits: Limits,
         kill: Callable[[], None],
         gone: "Callable[[Container], None]",
+        root: str = "",
     ) -> None:
         self.pid = pid
         """Of its PID 1, on the host."""
+        self.root = root
+        """Where the code's `/workspace` and `/tmp` are on the host, without namespaces; else empty."""
         self._limits = limits
         self._kill = kill
         self._gone = gone

@@ -102,8 +102,13 @@ class Zygote:
         with self._claim.log.open("rb") as log:
             return log.read(_SAID_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
 
-    async def fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
-        """A new container on these descriptors (control, bridge, output, errors); the PID of its PID 1.
+    async def fork(
+        self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]
+    ) -> tuple[int, str]:
+        """A new container on these descriptors (control, bridge, output, errors).
+
+        Returns:
+            The PID of its PID 1, and its `root`.
 
         Raises:
             SandboxError: it could not be made.
@@ -111,7 +116,7 @@ class Zygote:
         assert self._claim
         self.forks += 1
         number = self.forks
-        request = {
+        request: dict[str, Any] = {
             "op": "make",
             "id": number,
             "limits": asdict(limits),
@@ -124,7 +129,7 @@ class Zygote:
         try:
             self._send(request, descriptors)
             with anyio.fail_after(START_S):
-                return await made
+                return await made, request["root"]
         except (OSError, TimeoutError) as error:
             raise SandboxError(
                 f"no container could be made: {error or 'there was no answer in time'}"
@@ -269,9 +274,9 @@ class Engine:
         zygote = await self._current()
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             ends = _Ends(ours, theirs)
-            pid = await zygote.fork(self.limits, self.mounts, ends.inside)
+            pid, root = await zygote.fork(self.limits, self.mounts, ends.inside)
             ours.pop_all()  # the container's from here on
-        container = Container(pid, self.limits, lambda: zygote.kill(pid), self.containers.discard)
+        container = Container(pid, self.limits, lambda: zygote.kill(pid), self.containers.discard, root)
         self.containers.add(container)
         try:
             await container.connect(ends.bridge, ends.control, *ends.pipes)
