@@ -60,20 +60,20 @@ class Attack:
     options: Mapping[str, str]
 
     @classmethod
-    def read(cls, path: Path, *, shared: bool = False) -> "Attack":
-        """`shared`: without namespaces. Then lines `# 3> TEXT` stand for all of `# > TEXT`, if there are any."""
+    def read(cls, path: Path, rung: RungName = "2") -> "Attack":
+        """On a rung without namespaces, a line `# 3% VERDICT` stands for the verdict of a cell, and lines
+        `# 3> TEXT` for all that it must print; with `3b` for that rung alone. `skipped`: there is nothing in it.
+        """
         head, *cells = re.split(r"^# %% ", path.read_text("utf-8"), flags=re.MULTILINE)
         words = [word for line in re.findall(r"^#: (.*)", head, re.MULTILINE) for word in shlex.split(line)]
         options = dict(word.split("=", 1) for word in words)
-        steps: list[Step] = []
-        for cell in cells:
-            verdict, code = cell.split("\n", 1)
-            other = re.findall(r"^# 3> ?(.*)", code, re.MULTILINE) if shared else []
-            lines = other or re.findall(r"^# > ?(.*)", code, re.MULTILINE)
-            printed = "".join(f"{line}\n" for line in lines)
-            fresh = verdict.startswith("new ")
-            steps.append(Step(code, verdict.removeprefix("new "), printed, fresh))
+        steps = [
+            _step(cell, ("3b", "3") if rung == "3b" else ("3",) if rung == "3" else ()) for cell in cells
+        ]
         return cls(path.stem, steps, options)
+
+    def is_for(self, rung: RungName) -> bool:
+        return rung.startswith(self.options.get("rungs", rung))
 
     @property
     def limit_s(self) -> float:
@@ -83,6 +83,16 @@ class Attack:
     def limits(self) -> Limits:
         changed = {name: int(value) for name, value in self.options.items() if name in Limits.__slots__}
         return Limits(**{**{name: getattr(DEFAULTS, name) for name in Limits.__slots__}, **changed})
+
+
+def _step(cell: str, rungs: Sequence[str]) -> Step:
+    verdict, code = cell.split("\n", 1)
+    changed = [found[1] for rung in rungs if (found := re.search(rf"^# {rung}% (.*)", code, re.MULTILINE))]
+    told = [lines for rung in rungs if (lines := re.findall(rf"^# {rung}> ?(.*)", code, re.MULTILINE))]
+    usual = [] if changed else re.findall(r"^# > ?(.*)", code, re.MULTILINE)
+    fresh = verdict.startswith("new ")
+    printed = "".join(f"{line}\n" for line in [*told, usual][0])
+    return Step(code, [*changed, verdict.removeprefix("new ")][0], printed, fresh)
 
 
 @dataclass(slots=True)
@@ -137,6 +147,7 @@ class Laboratory:
     async def run(self, container: Container, code: str, limit_s: float = 20) -> Outcome:
         """Run a cell. That the host waits for longer than it says is a TimeoutError."""
         await anyio.sleep(FREEZE_S)
+        user = str(user_of(container)) if container.root else ""
         with anyio.fail_after(limit_s + GRACE_S + MARGIN_S):
             outcome = await container.execute(
                 there(container, code), tools=TOOLS, on_call=self.answer, limit_s=limit_s
@@ -213,10 +224,21 @@ async def traceless(engine: Engine) -> AsyncGenerator[Container]:
         finally:
             began = time.monotonic()
             await container.close()
-            while left := processes():
-                assert time.monotonic() < began + MARGIN_S, f"{len(left)} processes are left: {left}"
+            while left := processes() or folder_of(container):
+                assert time.monotonic() < began + MARGIN_S, f"there are left: {left}"
                 await anyio.sleep(0.01)
-            assert not container.root or not Path(container.root).exists()
+
+
+def user_of(container: Container) -> int:
+    """The number outside of the user that the code is."""
+    status = Path(f"/proc/{container.pid}/status").read_text("ascii", "replace")
+    (found,) = re.findall(r"^Uid:\t\d+\t(\d+)", status, re.MULTILINE)  # the effective one
+    return int(found)
+
+
+def folder_of(container: Container) -> list[str]:
+    """What of its folder is left on the host; nothing, where it has a root of its own."""
+    return sorted(map(str, Path(container.root).rglob("*"))) if container.root else []
 
 
 @contextmanager
@@ -321,6 +343,8 @@ async def check(laboratory: Laboratory, attack: Attack) -> None:
     async with laboratory.surroundings(attack.limits) as around:
         container = await around.container()
         for step in attack.steps:
+            if step.verdict == "skipped":
+                continue
             if step.fresh:
                 container = await around.container()
             await check_step(laboratory, container, step, attack.limit_s)

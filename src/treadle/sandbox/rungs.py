@@ -121,7 +121,7 @@ class Rootless:
         self._work = claimed.work()
         self._packages = packages
         path = [*_library(sys.base_prefix), str(_SOURCE), *([packages] if packages else [])]
-        setup = Setup("", {}, f"{sys.base_prefix}/bin/{_VERSION}", path, preloaded)
+        setup = Setup("", {}, f"{sys.base_prefix}/bin/{_VERSION}", path, preloaded, str(_SOURCE))
         return second_life(setup, connection)
 
     def zygote_environment(self) -> Mapping[str, str]:

@@ -1,6 +1,7 @@
 # Looks for descriptors that were left open, in the runner and in what it starts.
 # There are four: nothing to read, two pipes to write to, the bridge; and those of its own event loop.
 # %% prints
+# 3% prints
 # > ['0', '1', '2']
 code = """
 import os
@@ -12,6 +13,7 @@ ran = subprocess.run(
 )
 print(ran.stdout, end="")
 # %% prints
+# 3% raises PermissionError
 # > {'0': '/dev/null', '1': 'pipe', '2': 'pipe', '3': 'socket'}
 # > {'anon_inode', 'socket'} True
 C.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: or it could not look at itself
@@ -37,6 +39,8 @@ print(said(lambda: os.write(0, b"x")), said(lambda: os.read(1, 1)), said(lambda:
 modes = ("O_RDONLY", "O_WRONLY", "O_RDWR")
 print([modes[fcntl.fcntl(each, fcntl.F_GETFL) & 3] for each in range(4)])
 # %% prints
+# 3> EACCES
+# 3> True
 # > ENXIO
 # > True
 C.prctl(4, 1, 0, 0, 0)

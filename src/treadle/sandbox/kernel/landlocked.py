@@ -109,7 +109,8 @@ class Supervised:
         limits = self._box.limits
         pids = self._pids()
         held = tree.load(pids)
-        if held.memory > limits.memory_mib * MIB:
+        most = limits.memory_mib * MIB
+        if held.memory > most and sum(map(tree.proportional, pids)) > most:
             return "memory"
         if held.threads > limits.processes:  # on rung 3 the kernel bounds them
             return "processes"

@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from treadle.sandbox.kernel import libc
-from treadle.sandbox.kernel.seccomp import ALLOW, EPERM, ERRNO, JEQ, RET, Instruction, Machine, load, program
+from treadle.sandbox.kernel.seccomp import (
+    ALLOW,
+    EAFNOSUPPORT,
+    EPERM,
+    ERRNO,
+    JEQ,
+    RET,
+    Instruction,
+    Machine,
+    load,
+    program,
+)
 
 Check: TypeAlias = tuple[str, list[Instruction]]
 _AND = 0x54
@@ -16,6 +27,7 @@ _AF_UNIX, _STREAM, _SEQPACKET, _KIND = 1, 1, 5, 0xF
 _F_SETLEASE = 1024
 _ALLOWED: Instruction = (RET, 0, 0, ALLOW)
 _DENIED: Instruction = (RET, 0, 0, ERRNO | EPERM)
+_NO_FAMILY: Instruction = (RET, 0, 0, ERRNO | EAFNOSUPPORT)
 _PRETENDED: Instruction = (RET, 0, 0, ERRNO)
 """It does nothing, and says that it went well."""
 _SOCKETS = ("connect", "bind", "listen", "accept", "accept4")
@@ -52,8 +64,9 @@ def _checks(same_user: bool) -> Iterator[Check]:
         yield name, [load(0), (JEQ, 1, 0, 0), _DENIED, _ALLOWED]
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):
         yield name, [load(0), (JEQ, 0, 2, process), load(1), (JEQ, 1, 0, 0), _DENIED, _ALLOWED]
+    # a pair of datagram sockets can be used to send to any other by its path
     kind = [load(1), (_AND, 0, 0, _KIND), (JEQ, 2, 0, _STREAM), (JEQ, 1, 0, _SEQPACKET)]
-    yield "socketpair", [load(0), (JEQ, 0, 4, _AF_UNIX), *kind, _DENIED, _ALLOWED]
+    yield "socketpair", [load(0), (JEQ, 1, 0, _AF_UNIX), _NO_FAMILY, *kind, _DENIED, _ALLOWED]
     # the supervisor looks into what can be dumped
     yield "prctl", [load(0), (JEQ, 0, 1, libc.PR_SET_DUMPABLE), _DENIED, _ALLOWED]
     yield "fcntl", [load(1), (JEQ, 0, 1, _F_SETLEASE), _DENIED, _ALLOWED]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, Box, Limits, Mount
-from treadle.sandbox.kernel import landlocked, libc, namespaces, root
+from treadle.sandbox.kernel import landlocked, libc, namespaces, neutral, root
 
 PRELOADED = (
     "asyncio",
@@ -47,6 +47,8 @@ class Setup:
     path: Sequence[str]
     """`sys.path`, inside."""
     preloaded: Sequence[str]
+    forgotten: str = ""
+    """Where there are no namespaces: the folder of the host that Treadle is in."""
 
 
 def enter(setup: Setup, connection: int) -> NoReturn:
@@ -68,9 +70,9 @@ def enter(setup: Setup, connection: int) -> NoReturn:
 
 def second_life(setup: Setup, connection: int) -> list[str]:
     """The command that starts it."""
-    code = "from treadle.sandbox.kernel import zygote; zygote.serve()"
+    code = "from treadle.sandbox.kernel import zygote; zygote.serve(*zygote.warm())"
     start = f"import sys; sys.path[:] = {list(setup.path)!r}; {code}"
-    rest = {"preloaded": setup.preloaded, "namespaces": bool(setup.folders)}
+    rest = {"preloaded": setup.preloaded, "forgotten": setup.forgotten}
     return [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)]
 
 
@@ -81,17 +83,24 @@ def _keep_capabilities() -> None:
         libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_RAISE, number)
 
 
-def serve() -> NoReturn:
-    """Second life: import what containers will need, then fork them as the host asks."""
+def warm() -> tuple["Zygote", Sequence[str]]:
+    """Second life: import what containers will need; also the names of what could not be imported."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     rest = json.loads(sys.argv[2])
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     failed = [name for name in (*PRELOADED, *rest["preloaded"]) if not _imported(name)]
     importlib.import_module("treadle.sandbox.guest.runner")
+    if rest["forgotten"]:
+        neutral.forget(rest["forgotten"])
     gc.collect()
     gc.freeze()
-    maker = namespaces.Namespaces() if rest["namespaces"] else landlocked.Landlocked()
-    Zygote(connection, maker).serve(failed)
+    maker = landlocked.Landlocked() if rest["forgotten"] else namespaces.Namespaces()
+    return Zygote(connection, maker), failed
+
+
+def serve(zygote: "Zygote", failed: Sequence[str]) -> NoReturn:
+    """Fork containers as the host asks."""
+    zygote.serve(failed)
 
 
 def _imported(name: str) -> bool:
