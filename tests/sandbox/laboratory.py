@@ -62,7 +62,7 @@ class Attack:
     @classmethod
     def read(cls, path: Path, rung: RungName = "2") -> "Attack":
         """On a rung without namespaces, a line `# 3% VERDICT` stands for the verdict of a cell, and lines
-        `# 3> TEXT` for all that it must print; with `3b` for that rung alone. `skipped`: there is nothing in it.
+        `# 3> TEXT` for all that it must print; with `3b` for that rung alone. `skipped`: nothing is in it.
         """
         head, *cells = re.split(r"^# %% ", path.read_text("utf-8"), flags=re.MULTILINE)
         words = [word for line in re.findall(r"^#: (.*)", head, re.MULTILINE) for word in shlex.split(line)]
@@ -147,14 +147,14 @@ class Laboratory:
     async def run(self, container: Container, code: str, limit_s: float = 20) -> Outcome:
         """Run a cell. That the host waits for longer than it says is a TimeoutError."""
         await anyio.sleep(FREEZE_S)
-        user = str(user_of(container)) if container.root else ""
+        user = user_of(container) if container.root else 0
         with anyio.fail_after(limit_s + GRACE_S + MARGIN_S):
             outcome = await container.execute(
                 there(container, code), tools=TOOLS, on_call=self.answer, limit_s=limit_s
             )
-        return (
-            replace(outcome, stdout=outcome.stdout.replace(container.root, "")) if container.root else outcome
-        )
+        if not container.root:
+            return outcome
+        return replace(outcome, stdout=outcome.stdout.replace(container.root, "").replace(str(user), "1000"))
 
     async def try_to_run(
         self, container: Container, code: str, limit_s: float = 20
@@ -208,7 +208,7 @@ class Surroundings:
         """One that knows the prelude, and is gone without a trace when the surroundings are left."""
         container = await self.stack.enter_async_context(traceless(self.engine))
         known = "".join(f"{name} = {value!r}\n" for name, value in self.laboratory.known.items())
-        outcome = await self.laboratory.run(container, PRELUDE + known)
+        outcome = await container.execute(PRELUDE + known)
         assert outcome.failure is None
         return container
 
@@ -231,7 +231,10 @@ async def traceless(engine: Engine) -> AsyncGenerator[Container]:
 
 def user_of(container: Container) -> int:
     """The number outside of the user that the code is."""
-    status = Path(f"/proc/{container.pid}/status").read_text("ascii", "replace")
+    try:
+        status = Path(f"/proc/{container.pid}/status").read_text("ascii", "replace")
+    except FileNotFoundError:  # it has ended
+        return 0
     (found,) = re.findall(r"^Uid:\t\d+\t(\d+)", status, re.MULTILINE)  # the effective one
     return int(found)
 

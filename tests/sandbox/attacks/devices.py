@@ -11,12 +11,12 @@ print(sorted(os.listdir("/dev")))
 # 3b> mknod EPERM
 # 3b> TIOCSTI EPERM
 # 3b> chmod DONE
-# 3b> tty ENXIO
+# 3b> tty EACCES
 # 3b> entropy refused
 # 3> mknod EPERM
 # 3> TIOCSTI EPERM
 # 3> chmod EPERM
-# 3> tty ENXIO
+# 3> tty EACCES
 # 3> entropy refused
 # > mknod EPERM
 # > TIOCSTI EPERM

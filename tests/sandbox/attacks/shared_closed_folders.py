@@ -7,10 +7,10 @@ print(said(lambda: os.makedirs("/workspace/" + "a/" * 50)))
 # %% dies disk: more than 48 MiB
 os.umask(0)
 os.mkdir("/workspace/closed", 0o700)
-folder = os.open("/workspace/closed", os.O_RDONLY)
-os.fchmod(folder, 0)
-for number in range(8):
-    os.write(os.open(str(number), os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=folder), bytes(8 << 20))
+files = [open(f"/workspace/closed/{number}", "wb", buffering=0) for number in range(8)]
+os.chmod("/workspace/closed", 0)
+for file in files:
+    file.write(bytes(8 << 20))
 time.sleep(5)
 # %% new dies disk: nested too deeply
 os.chdir("/workspace")

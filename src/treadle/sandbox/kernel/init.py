@@ -40,8 +40,8 @@ class Place(Protocol):
         """For Landlock."""
         ...
 
-    def excess(self) -> str:
-        """What the container uses too much of, or nothing."""
+    def excess(self, *, final: bool) -> str:
+        """What the container uses too much of, or nothing. `final`: nobody asks again for some time."""
         ...
 
     def statistics(self) -> dict[str, int]: ...
@@ -72,7 +72,7 @@ class Inside:
     def rules(self) -> list[tuple[str, int]]:
         return root.rules(self._box.mounts)
 
-    def excess(self) -> str:
+    def excess(self, *, final: bool) -> str:
         return "memory" if memory_bytes() > self._box.limits.memory_mib * MIB else ""
 
     def statistics(self) -> dict[str, int]:
@@ -119,7 +119,7 @@ class Init:
             self._reap()
             if self._channel.fileno() in ready:
                 self._answer()
-            if watching and (what := self._place.excess()):
+            if watching and (what := self._place.excess(final=self._frozen)):
                 self._channel.send({"op": "over", "what": what})
                 self._place.end(1)
 
