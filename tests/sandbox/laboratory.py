@@ -241,7 +241,7 @@ def user_of(container: Container) -> int:
 
 def folder_of(container: Container) -> list[str]:
     """What of its folder is left on the host; nothing, where it has a root of its own."""
-    return sorted(map(str, Path(container.root).rglob("*"))) if container.root else []
+    return [container.root] if container.root and Path(container.root).exists() else []
 
 
 @contextmanager

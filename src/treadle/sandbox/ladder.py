@@ -78,6 +78,11 @@ def probe(*, fresh: bool = False) -> Report:
         return _kept[0]
 
 
+def found() -> Report | None:
+    """What was found out already. Never blocks."""
+    return next(iter(_kept), None)
+
+
 def check_minimum(minimum_rung: int | None = None, report: Report | None = None) -> Report:
     """The report, if code may be run by it.
 

@@ -92,9 +92,11 @@ def keep_signals() -> None:
     Raises:
         OSError: the kernel has no Landlock of version 6, or this process may get new privileges.
     """
-    ruleset = _Ruleset(0, 0, _SCOPE_SIGNAL)
+    # moves between folders are denied by every ruleset that does not allow them
+    ruleset = _Ruleset(REFER, 0, _SCOPE_SIGNAL)
     fd = libc.call("landlock_create_ruleset", ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
     try:
+        _allow(fd, "/", REFER)
         libc.call("landlock_restrict_self", fd, 0)
     finally:
         os.close(fd)
