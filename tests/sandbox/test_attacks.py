@@ -49,12 +49,13 @@ GETS_THROUGH = {
     "frame_unread": "with 128 calls waiting to be written, nothing is read and no time counts",
     "frame_unread_between_cells": "`execute` waits without a limit for a bridge that nobody reads",
     "memory_forgotten": "shared anonymous memory counts neither as private nor as a file",
+    "memory_without_a_head": "/proc/PID/statm is that of the first thread, which has none when it has ended",
     "memory_shared": "shared anonymous memory counts neither as private nor as a file",
     "paths_in_mounts": "/proc/self/mountinfo tells the folders of the host that are mounted",
     "sockets_in_pairs": "the filter looks at the family in socket(), and not in socketpair()",
 }
 """By attack: what is to be mended."""
-CONTAINED_WHEN_SHARED = {"memory_shared", "paths_in_mounts", "sockets_in_pairs"}
+CONTAINED_WHEN_SHARED = {"memory_shared", "memory_without_a_head", "paths_in_mounts", "sockets_in_pairs"}
 """Of those, what does not get through where there are no namespaces: rungs 3 and 3b."""
 
 

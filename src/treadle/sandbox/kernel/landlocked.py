@@ -126,7 +126,7 @@ class Supervised:
         return "disk" if used.bytes + nameless > limits.disk_mib * MIB else ""
 
     def _pids(self) -> list[int]:
-        return list(tree.below(os.getpid(), tree.parents()))
+        return list(tree.alive(os.getpid()))
 
     def _nameless(self, pids: Sequence[int]) -> tuple[int, set[int]]:
         """Bytes in files that are open and have no name, and the processes that could not be looked into."""

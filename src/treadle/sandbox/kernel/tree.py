@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 _KIB = 1024
 _BLOCK = 512
+_ENDED = "ZX"
+"""States of a process, or of its first thread."""
 
 
 def parents() -> dict[int, tuple[int, str]]:
@@ -36,6 +38,29 @@ def below(pid: int, known: dict[int, tuple[int, str]]) -> Iterator[int]:
         for each in children.get(waiting.pop(), ()):
             yield each
             waiting.append(each)
+
+
+def alive(pid: int) -> Iterator[int]:
+    """One number for each process below `pid` that has not ended.
+
+    Where the first thread of a process has ended and others go on, it is that of another thread: the first
+    has no memory and no files any more, and /proc tells of that one.
+    """
+    known = parents()
+    for each in below(pid, known):
+        if known[each][1] not in _ENDED:
+            yield each
+        elif thread := _thread(each):
+            yield thread
+
+
+def _thread(pid: int) -> int | None:
+    """A thread that has not ended, of a process whose first one has."""
+    try:
+        threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return None
+    return next((each for each in threads if each != pid and status(each).get("VmRSS")), None)
 
 
 @dataclass(slots=True)
