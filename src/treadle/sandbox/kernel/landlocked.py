@@ -47,7 +47,6 @@ class Supervised:
         self._next = 0.0
         self._hidden: set[int] = set()
         self._floor = 0
-        self._device = 0
 
     def build(self) -> None:
         """Be adoptive parent of all that the code starts, and be ready to end it."""
@@ -55,7 +54,6 @@ class Supervised:
         signal.signal(signal.SIGTERM, self._told_to_end)
         found = os.statvfs(self.root)
         self._floor = min(found.f_blocks // _RESERVE, found.f_bavail // 2)
-        self._device = os.stat(self.root).st_dev  # noqa: PTH116
         for path in self._box.readable:
             with suppress(FileNotFoundError):
                 os.stat(path)  # noqa: PTH116  one that cannot be reached is told now
@@ -107,37 +105,28 @@ class Supervised:
 
     def _look(self) -> str:
         limits = self._box.limits
-        pids = self._pids()
-        held = tree.load(pids)
         most = limits.memory_mib * MIB
-        if held.memory > most and sum(map(tree.proportional, pids)) > most:
+        pids = list(tree.alive(os.getpid()))
+        held = self._survey(pids)
+        if held.memory > most and held.memory - held.own + sum(map(tree.proportional, pids)) > most:
             return "memory"
         if held.threads > limits.processes:  # on rung 3 the kernel bounds them
             return "processes"
-        nameless, hidden = self._nameless(pids)
-        if hidden & self._hidden:
+        if held.hidden & self._hidden:
             return "secrecy"
-        self._hidden = hidden
+        self._hidden = held.hidden
         used = self._usage()
         if used.files > limits.files:
             return "files"
         if used.too_deep:
             return "depth"
-        return "disk" if used.bytes + nameless > limits.disk_mib * MIB else ""
+        without = held.bytes_without_a_name(limits.file_mib * MIB)
+        return "disk" if used.bytes + without > limits.disk_mib * MIB else ""
 
-    def _pids(self) -> list[int]:
-        return list(tree.alive(os.getpid()))
-
-    def _nameless(self, pids: Sequence[int]) -> tuple[int, set[int]]:
-        """Bytes in files that are open and have no name, and the processes that could not be looked into."""
-        seen, hidden = set[int](), set[int]()
-        total = 0
-        for pid in pids:
-            try:
-                total += tree.removed_files(pid, self._device, seen)
-            except PermissionError:
-                hidden.add(pid)
-        return total, hidden
+    def _survey(self, pids: Sequence[int]) -> tree.Survey:
+        found = tree.Survey(self.root)
+        found.add(pids)
+        return found
 
     def _usage(self) -> folders.Usage:
         used = folders.Usage(self._box.limits.files)
@@ -150,7 +139,7 @@ class Supervised:
         return used
 
     def statistics(self) -> dict[str, int]:
-        held, used = tree.load(self._pids()), self._usage()
+        held, used = self._survey(list(tree.alive(os.getpid()))), self._usage()
         return {"memory": held.memory, "disk": used.bytes, "files": used.files, "processes": held.processes}
 
     def end(self, status: int) -> NoReturn:

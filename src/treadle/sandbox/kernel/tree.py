@@ -6,7 +6,7 @@ The supervisor adopts orphans, so nobody leaves the tree. All of this reads /pro
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _KIB = 1024
 _BLOCK = 512
@@ -64,34 +64,77 @@ def _thread(pid: int) -> int | None:
 
 
 @dataclass(slots=True)
-class Load:
-    """What processes hold."""
+class Survey:
+    """What processes hold, of the same user as this one."""
 
-    memory: int = 0
-    """Bytes of their own, and those that they share with each other, as often as they are mapped."""
+    root: str
+    """Where their files are."""
+    own: int = 0
+    """Bytes of memory; what two of them have from before a fork counts twice."""
+    shared: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """Bytes of memory that was made to be shared, by its number."""
     threads: int = 0
     processes: int = 0
+    nameless: dict[int, int] = field(default_factory=dict[int, int])
+    """Bytes of open files that have no name any more, by inode."""
+    mapped: set[int] = field(default_factory=set[int])
+    """Files that have no name any more, and are mapped."""
+    hidden: set[int] = field(default_factory=set[int])
+    """Processes that could not be looked into."""
 
+    def add(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            found = status(pid)
+            if "Threads" not in found:  # it has ended
+                continue
+            self.processes += 1
+            self.threads += found["Threads"]
+            self.own += (found.get("RssAnon", 0) + found.get("VmSwap", 0)) * _KIB
+            try:
+                self._add_files(pid)
+                self._add_mappings(pid)
+            except PermissionError:
+                self.hidden.add(pid)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                continue
 
-def load(pids: Iterable[int]) -> Load:
-    total = Load()
-    for pid in pids:
-        found = status(pid)
-        if "Threads" in found:
-            total.processes += 1
-            total.threads += found["Threads"]
-            total.memory += (found.get("RssAnon", 0) + found.get("RssShmem", 0)) * _KIB
-    return total
+    @property
+    def memory(self) -> int:
+        return self.own + sum(self.shared.values())
+
+    def bytes_without_a_name(self, largest: int) -> int:
+        """Of files; of one that is only mapped it is not known how many it has, `largest` at most."""
+        return sum(self.nameless.values()) + largest * len(self.mapped - self.nameless.keys())
+
+    def _add_files(self, pid: int) -> None:
+        device = os.stat(self.root).st_dev  # noqa: PTH116
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+            try:
+                found = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and found.st_dev == device:
+                self.nameless[found.st_ino] = found.st_blocks * _BLOCK
+
+    def _add_mappings(self, pid: int) -> None:
+        with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
+            gone = [line.split(None, 5) for line in file if line.endswith(b" (deleted)\n")]
+        for where, _, offset, _, inode, name in gone:
+            if name.startswith(b"/dev/zero "):
+                start, end = (int(each, 16) for each in where.split(b"-"))
+                self.shared[inode] = max(self.shared.get(inode, 0), int(offset, 16) + end - start)
+            elif name.startswith(os.fsencode(self.root)):
+                self.mapped.add(int(inode))
 
 
 def proportional(pid: int) -> int:
-    """Bytes of a process, of what it shares with others its part only. More work than `load`."""
+    """Bytes of a process's own memory, of what it has from before a fork its part only. Much work."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
             lines = file.read().split(b"\n")
-    except OSError:  # it has ended, or must not be looked into
-        return load([pid]).memory
-    return sum(int(line.split()[1]) * _KIB for line in lines if line.startswith((b"Pss_Anon", b"Pss_Shmem")))
+    except OSError:  # it has ended
+        return 0
+    return sum(int(line.split()[1]) * _KIB for line in lines if line.startswith((b"Pss_Anon", b"SwapPss")))
 
 
 def threads_of(uid: int) -> int:
@@ -114,31 +157,3 @@ def status(pid: int) -> dict[str, int]:
         if first and first[0].isdigit():
             found[name.decode("ascii", "replace")] = int(first[0])
     return found
-
-
-def removed_files(pid: int, device: int, seen: set[int]) -> int:
-    """Bytes of files of a device that have no name any more, and are kept open by a process.
-
-    Args:
-        pid: of a process of the same user that can be dumped.
-        device: of the file system.
-        seen: inodes that were counted already.
-
-    Raises:
-        PermissionError: it cannot be looked into.
-    """
-    total = 0
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    for name in names:
-        try:
-            found = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        nameless = stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and found.st_dev == device
-        if nameless and found.st_ino not in seen:
-            seen.add(found.st_ino)
-            total += found.st_blocks * _BLOCK
-    return total
