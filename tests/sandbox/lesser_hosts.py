@@ -68,6 +68,8 @@ def docker():
 def go():
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
+DOCKER = f"PATHS = []\n{_BEGIN}\ndocker()\ngo()"
+"""Code that goes on as if in a plain Docker container."""
 _HOSTS: Mapping[str, str] = {
     "ordinary user": "ordinary()",
     "filtered": """

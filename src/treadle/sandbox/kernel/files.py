@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -64,8 +64,9 @@ class Refused(Exception):
 class Files:
     """Does one thing at a time, step by step, as the host asks for the steps."""
 
-    def __init__(self, box: Box, root: str = "/") -> None:
+    def __init__(self, box: Box, root: str, room: Callable[[], int]) -> None:
         self._root = root
+        self._room = room
         self._most = box.limits.file_mib * MIB
         self._roots = [_split(root) for root in (WORKSPACE, "/tmp", *(each.target for each in box.mounts))]  # noqa: S108
         self._work: Work | None = None
@@ -129,6 +130,8 @@ class Files:
         left: int = request["total"]
         if left > self._most:
             raise Refused(f"{left} bytes are too many: the limit of a file is {self._most}")
+        if left > self._room():
+            raise Refused(_REASONS[errno.ENOSPC])
         *folders, name = self._parts(request["path"])
         with self._folder(folders, make=True) as folder:
             _check_way(folder, name)

@@ -44,6 +44,10 @@ class Place(Protocol):
         """What the container uses too much of, or nothing. `final`: nobody asks again for some time."""
         ...
 
+    def room(self) -> int:
+        """Bytes that may still be written; -1: no file can be made."""
+        ...
+
     def statistics(self) -> dict[str, int]: ...
 
     def end(self, status: int) -> NoReturn:
@@ -75,6 +79,9 @@ class Inside:
     def excess(self, *, final: bool) -> str:
         return "memory" if memory_bytes() > self._box.limits.memory_mib * MIB else ""
 
+    def room(self) -> int:
+        return sys.maxsize  # its file system says when it is full
+
     def statistics(self) -> dict[str, int]:
         return statistics()
 
@@ -91,7 +98,7 @@ class Init:
         self._place = place
         self._runner = 0
         self._frozen = False
-        self._files = Files(box, place.root)
+        self._files = Files(box, place.root, place.room)
 
     def start(self, bridge: int, output: int, errors: int) -> None:
         """Fork the runner on these descriptors."""

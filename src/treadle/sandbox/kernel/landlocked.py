@@ -30,6 +30,8 @@ _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _USR = (*_SYSTEM, "libexec", "share", "local/bin", "local/lib")
 """Not all of /usr: applications are put into /usr/src and /usr/local."""
 _END_S = 5.0
+_SECRET_S = 1.0
+"""For so long a process may not let itself be looked into: at its beginning none does."""
 _SHARE = 5
 """A look takes this part of the time, or less."""
 _RESERVE = 10
@@ -45,7 +47,7 @@ class Supervised:
         self._uid = uid
         self._taken = 0
         self._next = 0.0
-        self._hidden: set[int] = set()
+        self._hidden: dict[int, float] = {}
         self._floor = 0
 
     def build(self) -> None:
@@ -112,9 +114,10 @@ class Supervised:
             return "memory"
         if held.threads > limits.processes:  # on rung 3 the kernel bounds them
             return "processes"
-        if held.hidden & self._hidden:
+        now = time.monotonic()
+        self._hidden = {pid: self._hidden.get(pid, now) for pid in held.hidden}
+        if any(now - since > _SECRET_S for since in self._hidden.values()):
             return "secrecy"
-        self._hidden = held.hidden
         used = self._usage()
         if used.files > limits.files:
             return "files"
@@ -137,6 +140,10 @@ class Supervised:
             finally:
                 os.close(top)
         return used
+
+    def room(self) -> int:
+        limits, used = self._box.limits, self._usage()
+        return limits.disk_mib * MIB - used.bytes if used.files < limits.files else -1
 
     def statistics(self) -> dict[str, int]:
         held, used = self._survey(list(tree.alive(os.getpid()))), self._usage()
