@@ -1,7 +1,7 @@
 """Rungs 3 and 3b, on hosts like a plain Docker container: no namespaces and no mounts are to be had.
 
-All attacks, and what containers without namespaces have of their own, in a process that gave up the means to make
-namespaces: so the ladder finds the rung by itself. Files are in a file system of their own with a size.
+All attacks, and what containers without namespaces have of their own, in a process that gave up the means to
+make namespaces: so the ladder finds the rung by itself. Files are in a file system of their own with a size.
 """
 
 import os
@@ -109,7 +109,7 @@ def processes_below(place: Path) -> list[str]:
         if each.name.isdigit():
             for link in ("exe", "cwd"):
                 try:
-                    target = os.readlink(each / link)
+                    target = str((each / link).readlink())
                 except OSError:
                     continue
                 if target.startswith(str(place)):
