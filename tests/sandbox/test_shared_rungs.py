@@ -35,6 +35,7 @@ place=$1; user=$2; shift 2
 while [ "$1" != -- ]; do mount --bind "$1" "$place/$2"; shift 2; done
 shift
 mount -t tmpfs -o size=300m,nr_inodes=30k,mode=1777 room "$place/room"
+mount -t tmpfs -o size=100m,nr_inodes=1k,mode=1777 room "$place/filled"
 if [ "$user" != 0 ]; then
     exec setpriv --reuid=$user --regid=$user --clear-groups --no-new-privs "$@"
 fi
@@ -64,7 +65,7 @@ def test_all_attacks_are_contained_without_namespaces(user: int, rung: str, abi:
     binds = {sys.base_prefix: "python", str(REPOSITORY): "treadle", site.getsitepackages()[0]: "packages"}
     if SHARED.is_dir():
         binds[str(SHARED)] = "shared"
-    for name in (*binds.values(), "room", "home"):
+    for name in (*binds.values(), "room", "filled", "home"):
         (place / name).mkdir()
     os.chown(place / "home", user, user)
     python = place / "python" / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -72,7 +73,7 @@ def test_all_attacks_are_contained_without_namespaces(user: int, rung: str, abi:
         "PATH": os.defpath,
         "HOME": str(place / "home"),
         "TMPDIR": str(place / "room"),
-        "TREADLE_TESTS_ROOM": "1",
+        "TREADLE_TESTS_ROOM": str(place / "filled"),
         "LD_LIBRARY_PATH": str(place / "python" / "lib"),
         "PYTHONPATH": f"{place / 'treadle' / 'src'}:{place / 'packages'}:{place / 'treadle'}",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -140,7 +140,7 @@ def _facts() -> Facts:
             Path(folder).chmod(0o711)  # containers without a root of their own have their files in there
             ran = subprocess.run(  # noqa: S603
                 [sys.executable, "-I", "-S", "-c", code, path],
-                env={"PATH": os.defpath, "TMPDIR": folder},
+                env={"PATH": os.defpath, "TMPDIR": folder, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=DEADLINE_S,
