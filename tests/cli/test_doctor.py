@@ -65,6 +65,20 @@ def test_json_has_keys_that_stay() -> None:
 
 
 @needs_namespaces
+def test_a_host_on_a_rung_without_namespaces_says_loudly_what_it_lacks() -> None:
+    ran = lesser_hosts.on("Docker, ordinary user", *DOCTOR)
+
+    if "Landlock ABI" not in ran.stdout or "needs Landlock ABI 6" in " ".join(ran.stdout.split()):
+        pytest.skip("this kernel has an older Landlock")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Code can be run isolated here: rung 3b, Landlock and seccomp with the uid")
+    assert "\nNOT ENFORCED HERE:\n- no disk quota" in ran.stdout
+    assert "\ndisk       by watchdog, every 0.1 s" in ran.stdout
+    assert "for more: In Docker" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 110
+
+
+@needs_namespaces
 def test_a_host_without_namespaces_is_told_why_and_what_to_do() -> None:
     ran = lesser_hosts.on("filtered", *DOCTOR)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -194,7 +195,7 @@ async def test_closing_ends_whatever_the_code_started(engine: Engine) -> None:
 async def test_a_fork_bomb_ends_with_its_container(engine: Engine) -> None:
     container = await engine.make()
     bomb = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    with pytest.raises(ContainerDied):
+    with suppress(ContainerDied):  # or the soft interrupt reached the first of them
         await container.execute(bomb, limit_s=0.5)
     pids = [container.pid, *tree.below(container.pid, tree.parents())]
     await container.close()
