@@ -77,16 +77,15 @@ def opened(name: str, folder: int | None = None) -> int:
 
 
 def empty(path: str) -> None:
-    """Remove all that is in a folder; nobody may be at work in it any more.
+    """Remove all that is in a folder.
 
     Folders are lifted to the top before they are emptied: neither their depth nor the length of their paths
     counts.
 
     Raises:
-        OSError: something cannot be removed.
+        OSError: something cannot be removed, or others are still at work in it.
     """
-    os.chmod(path, 0o700)  # noqa: PTH101
-    top = os.open(path, _SCAN)
+    top = _owned(path)
     try:
         while names := os.listdir(top):  # noqa: PTH208
             for name in names:
@@ -95,19 +94,25 @@ def empty(path: str) -> None:
         os.close(top)
 
 
+def _owned(name: str, folder: int | None = None) -> int:
+    """A folder to be read and changed, whatever its mode was. Never follows a link."""
+    inner = opened(name, folder)
+    os.fchmod(inner, 0o700)
+    return inner
+
+
 def _remove(top: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=top)
         return
     except IsADirectoryError:
-        os.chmod(name, 0o700, dir_fd=top)
-    inner = os.open(name, _SCAN, dir_fd=top)
+        inner = _owned(name, top)
     try:
         for each in os.listdir(inner):  # noqa: PTH208
             try:
                 os.unlink(each, dir_fd=inner)
             except IsADirectoryError:
-                os.chmod(each, 0o700, dir_fd=inner)
+                os.close(_owned(each, inner))  # a folder that moves is written to
                 os.rename(each, os.urandom(12).hex(), src_dir_fd=inner, dst_dir_fd=top)
     finally:
         os.close(inner)

@@ -33,7 +33,7 @@ _END_S = 5.0
 _SECRET_S = 1.0
 """For so long a process may not let itself be looked into: at its beginning none does."""
 _SHARE = 5
-"""A look takes this part of the time, or less."""
+"""Looking takes this part of the time, or less."""
 _RESERVE = 10
 """Of a file system this part stays free, or code is no longer run."""
 
@@ -91,12 +91,14 @@ class Supervised:
         return [*((path, landlock.READ) for path in read), *devices, *own]
 
     def excess(self, *, final: bool) -> str:
+        """The memory is looked at each time, and the rest as often as it may cost."""
         if self._nearly_full():
             return "room"
         began = time.monotonic()
-        if began < self._next and not final:
+        pids = list(tree.alive(os.getpid()))
+        if began < self._next and not final and tree.resident(pids) <= self._box.limits.memory_mib * MIB:
             return ""
-        what = self._look()
+        what = self._look(pids)
         ended = time.monotonic()
         self._next = ended + (ended - began) * (_SHARE - 1)
         return what
@@ -105,10 +107,9 @@ class Supervised:
         """Whether the file system that others use too has hardly any room left."""
         return os.statvfs(self.root).f_bavail < self._floor
 
-    def _look(self) -> str:
+    def _look(self, pids: Sequence[int]) -> str:
         limits = self._box.limits
         most = limits.memory_mib * MIB
-        pids = list(tree.alive(os.getpid()))
         held = self._survey(pids)
         if held.memory > most and held.memory - held.own + sum(map(tree.proportional, pids)) > most:
             return "memory"

@@ -127,6 +127,13 @@ class Survey:
                 self.mapped.add(int(inode))
 
 
+def resident(pids: Iterable[int]) -> int:
+    """Bytes of memory that are not of files, shared ones once for each process. Little work."""
+    names = ("RssAnon", "RssShmem", "VmSwap")
+    found = [status(pid) for pid in pids]
+    return sum(each.get(name, 0) for each in found for name in names) * _KIB
+
+
 def proportional(pid: int) -> int:
     """Bytes of a process's own memory, of what it has from before a fork its part only. Much work."""
     try:
