@@ -46,7 +46,8 @@ class Supervised:
         self._box = box
         self._uid = uid
         self._taken = 0
-        self._next = 0.0
+        self._again = self._next = 0.0
+        self._seen = 0, 0
         self._hidden: dict[int, float] = {}
         self._floor = 0
 
@@ -59,6 +60,8 @@ class Supervised:
         for path in self._box.readable:
             with suppress(FileNotFoundError):
                 os.stat(path)  # noqa: PTH116  one that cannot be reached is told now
+        self._again = time.monotonic() + init.WATCH_S
+        self._seen = found.f_bfree, found.f_ffree
         if self._uid is None:
             self._taken = tree.threads_of(os.getuid())
 
@@ -92,20 +95,21 @@ class Supervised:
 
     def excess(self, *, final: bool) -> str:
         """The memory is looked at each time, and the rest as often as it may cost."""
-        if self._nearly_full():
+        found = os.statvfs(self.root)
+        if found.f_bavail < self._floor:  # of a file system that others use too
             return "room"
         began = time.monotonic()
-        pids = list(tree.alive(os.getpid()))
-        if began < self._next and not final and tree.resident(pids) <= self._box.limits.memory_mib * MIB:
+        changed = (found.f_bfree, found.f_ffree) != self._seen  # by whomever
+        if began < self._again and not (final and changed):
             return ""
-        what = self._look(pids)
-        ended = time.monotonic()
-        self._next = ended + (ended - began) * (_SHARE - 1)
+        pids = list(tree.alive(os.getpid()))
+        what = ""
+        if began >= self._next or final or tree.resident(pids) > self._box.limits.memory_mib * MIB:
+            self._seen = found.f_bfree, found.f_ffree
+            what = self._look(pids)
+            self._next = time.monotonic() + (time.monotonic() - began) * (_SHARE - 1)
+        self._again = time.monotonic() + init.WATCH_S / 2
         return what
-
-    def _nearly_full(self) -> bool:
-        """Whether the file system that others use too has hardly any room left."""
-        return os.statvfs(self.root).f_bavail < self._floor
 
     def _look(self, pids: Sequence[int]) -> str:
         limits = self._box.limits

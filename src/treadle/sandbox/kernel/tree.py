@@ -6,6 +6,7 @@ The supervisor adopts orphans, so nobody leaves the tree. All of this reads /pro
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 _KIB = 1024
@@ -146,8 +147,12 @@ def proportional(pid: int) -> int:
 
 def threads_of(uid: int) -> int:
     """Of all processes of a user that are seen."""
-    found = [status(pid) for pid in parents()]
-    return sum(each.get("Threads", 0) for each in found if each.get("Uid") == uid)
+    total = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        with suppress(OSError):
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:  # noqa: PTH116
+                total += status(int(name)).get("Threads", 0)
+    return total
 
 
 def status(pid: int) -> dict[str, int]:
