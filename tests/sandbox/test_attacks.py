@@ -395,9 +395,10 @@ while True:
 
     verdict = ""
     with anyio.fail_after(10):
-        while verdict != "prints":
+        # the last: an interrupt came between the end of a wait and its result
+        while verdict not in {"prints", "raises ChildProcessError"}:
             verdict = came_to(await laboratory.run(container, "os.waitpid(storm, 0)"))
-            assert verdict in {"prints", "raises CellInterrupted"}
+            assert verdict in {"prints", "raises CellInterrupted", "raises ChildProcessError"}
     assert (await laboratory.run(container, "print('calm')")).stdout == "calm\n"
 
 

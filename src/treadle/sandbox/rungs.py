@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from treadle.errors import SandboxError
+from treadle.errors import CapabilityUnsupported, SandboxError
 from treadle.sandbox.box import ENVIRONMENT, PACKAGES, PYTHON, TREADLE, Mount, RungName, environment
 
 if TYPE_CHECKING:  # Linux alone has what is in there
@@ -46,13 +46,15 @@ async def best_rung() -> RungName:
     """The best rung of this host.
 
     Raises:
-        CapabilityUnsupported: it has none; the message says why.
+        SandboxError: it has none; the message says why.
     """
     from treadle.sandbox.ladder import check_minimum, found
 
-    report = (
-        check_minimum(report=known) if (known := found()) else await anyio.to_thread.run_sync(check_minimum)
-    )
+    try:
+        known = found()
+        report = check_minimum(report=known) if known else await anyio.to_thread.run_sync(check_minimum)
+    except CapabilityUnsupported as error:
+        raise SandboxError(str(error)) from error
     assert report.name
     return report.name
 
