@@ -59,8 +59,8 @@ class Claim:
 
     def release(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        _empty_work(self.folder)
-        self.folder.with_suffix(".lock").unlink(missing_ok=True)
+        if _work_is_gone(self.folder):  # or whoever sweeps next tries again
+            self.folder.with_suffix(".lock").unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
         for fd in self._locks:
             os.close(fd)
@@ -71,15 +71,22 @@ def _mark(folder: Path) -> Path:
     return folder.with_suffix(".work")
 
 
-def _empty_work(claimed: Path) -> None:
+def _work_is_gone(claimed: Path) -> bool:
+    """Remove the files of the containers; whether that could be done."""
     from treadle.sandbox.kernel import folders
 
     mark = _mark(claimed)
-    with suppress(OSError):  # there is none, or something in it cannot be removed
+    try:
         work = mark.readlink()
+        with suppress(FileNotFoundError):
+            folders.empty(str(work))
+            work.rmdir()
         mark.unlink()
-        folders.empty(str(work))
-        work.rmdir()
+    except FileNotFoundError:  # there never were any
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def claim() -> Claim:
@@ -151,9 +158,9 @@ def _sweep(place: Path) -> None:
         if fd is None:
             continue
         shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-        _empty_work(lock.with_suffix(""))
         lock.with_suffix(".log").unlink(missing_ok=True)
-        lock.unlink(missing_ok=True)
+        if _work_is_gone(lock.with_suffix("")):
+            lock.unlink(missing_ok=True)
         os.close(fd)
 
 

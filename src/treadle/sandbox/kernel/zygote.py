@@ -91,6 +91,7 @@ def warm() -> tuple["Zygote", Sequence[str]]:
     failed = [name for name in (*PRELOADED, *rest["preloaded"]) if not _imported(name)]
     importlib.import_module("treadle.sandbox.guest.runner")
     if rest["forgotten"]:
+        os.chdir("/")
         neutral.forget(rest["forgotten"])
     gc.collect()
     gc.freeze()
