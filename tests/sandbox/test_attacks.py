@@ -236,12 +236,19 @@ IN_PLACE_OF = {
     ),
 }
 """Where there are no namespaces."""
-PRETENDED = {"20": Shared(r"(blocked (1|13|30|2) |CHANGED \S+\n){16}\nblocked plant (13|30)\n")}
-"""On rung 3b beside: a change of mode says that it went well, and does nothing."""
-"""By their numbers. They run with 48 processes, 256 MiB of memory and 48 MiB of files in 2,000 pieces."""
-
-
-EXPECTED = KNOWN_RESULTS | (IN_PLACE_OF if SHARED_RUNG else {}) | (PRETENDED if RUNG == "3b" else {})
+ON_3B = {
+    # the kernel's limit is for the user, and others of that user may end meanwhile: a watchdog sees to the rest
+    "01": Shared(r"blocked after \d\d? 11\n", "prints|dies processes", legal=FORK, memory_mib=1024),
+    "23": Shared(
+        r"blocked at \d\d? can't start new thread\n",
+        "prints|dies processes",
+        legal="threading.Thread(target=int).start()",
+    ),
+    # a change of mode says that it went well, and does nothing
+    "20": Shared(r"(blocked (1|13|30|2) |CHANGED \S+\n){16}\nblocked plant (13|30)\n"),
+}
+"""In place of those, where the code has the user of the host."""
+EXPECTED = KNOWN_RESULTS | (IN_PLACE_OF if SHARED_RUNG else {}) | (ON_3B if RUNG == "3b" else {})
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"no attacks at {SHARED}")
