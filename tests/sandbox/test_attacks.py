@@ -237,7 +237,7 @@ IN_PLACE_OF = {
 }
 """Where there are no namespaces."""
 ON_3B = {
-    # the kernel's limit is for the user, and others of that user may end meanwhile: a watchdog sees to the rest
+    # the kernel's limit is for the user, and others of that user may end meanwhile: then a watchdog
     "01": Shared(r"blocked after \d\d? 11\n", "prints|dies processes", legal=FORK, memory_mib=1024),
     "23": Shared(
         r"blocked at \d\d? can't start new thread\n",
