@@ -162,6 +162,9 @@ def _sweep(place: Path) -> None:
         if _work_is_gone(lock.with_suffix("")):
             lock.unlink(missing_ok=True)
         os.close(fd)
+    for mark in place.glob("engine-*.work"):
+        if not mark.with_suffix(".lock").exists():  # somebody removed it who knew nothing of marks
+            _work_is_gone(mark.with_suffix(""))
 
 
 def _free_range(place: Path) -> tuple[int, int]:
