@@ -53,7 +53,8 @@ def test_json_has_keys_that_stay() -> None:
     found: dict[str, Any] = json.loads(ran.stdout)
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert list(found) == ["isolated", "rung", "why", "advice", "host", "abilities", "rungs", "cgroup"]
+    keys = ["isolated", "rung", "why", "advice", "host", "abilities", "rungs", "cgroup", "name", "lacks"]
+    assert list(found) == keys
     assert list(found["host"]) == ["platform", "kernel", "machine", "python", "uid", "landlock_abi", "root"]
     for ability in found["abilities"]:
         assert list(ability) == ["name", "enforced", "by", "why_not_more", "advice"]
@@ -61,6 +62,20 @@ def test_json_has_keys_that_stay() -> None:
         assert list(rung) == ["name", "what", "available", "why"]
     assert (found["isolated"], found["rung"]) == (True, 1 if found["cgroup"] else 2)
     assert [rung["name"] for rung in found["rungs"]] == ["1", "2", "3", "3b"]
+
+
+@needs_namespaces
+def test_a_host_on_a_rung_without_namespaces_says_loudly_what_it_lacks() -> None:
+    ran = lesser_hosts.on("Docker, ordinary user", *DOCTOR)
+
+    if "Landlock ABI" not in ran.stdout or "needs Landlock ABI 6" in " ".join(ran.stdout.split()):
+        pytest.skip("this kernel has an older Landlock")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("Code can be run isolated here: rung 3b, Landlock and seccomp with the uid")
+    assert "\nNOT ENFORCED HERE:\n- no disk quota" in ran.stdout
+    assert "\ndisk       by watchdog, every 0.1 s" in ran.stdout
+    assert "for more: In Docker" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 110
 
 
 @needs_namespaces

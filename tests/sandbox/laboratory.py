@@ -5,18 +5,19 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from treadle.sandbox.box import Limits
+from treadle.sandbox.box import Limits, RungName
 from treadle.sandbox.bridge.frames import Call
 from treadle.sandbox.container import Container, ContainerDied, Outcome
 from treadle.sandbox.engine import Engine
+from treadle.sandbox.kernel import tree
 
 ATTACKS = Path(__file__).with_name("attacks")
 PRELUDE = (ATTACKS / "_prelude.py").read_text("utf-8")
@@ -57,17 +58,20 @@ class Attack:
     options: Mapping[str, str]
 
     @classmethod
-    def read(cls, path: Path) -> "Attack":
+    def read(cls, path: Path, rung: RungName = "2") -> "Attack":
+        """On a rung without namespaces, a line `# 3% VERDICT` stands for the verdict of a cell, and lines
+        `# 3> TEXT` for all that it must print; with `3b` for that rung alone. `skipped`: nothing is in it.
+        """
         head, *cells = re.split(r"^# %% ", path.read_text("utf-8"), flags=re.MULTILINE)
         words = [word for line in re.findall(r"^#: (.*)", head, re.MULTILINE) for word in shlex.split(line)]
         options = dict(word.split("=", 1) for word in words)
-        steps: list[Step] = []
-        for cell in cells:
-            verdict, code = cell.split("\n", 1)
-            printed = "".join(f"{line}\n" for line in re.findall(r"^# > ?(.*)", code, re.MULTILINE))
-            fresh = verdict.startswith("new ")
-            steps.append(Step(code, verdict.removeprefix("new "), printed, fresh))
+        steps = [
+            _step(cell, ("3b", "3") if rung == "3b" else ("3",) if rung == "3" else ()) for cell in cells
+        ]
         return cls(path.stem, steps, options)
+
+    def is_for(self, rung: RungName) -> bool:
+        return rung.startswith(self.options.get("rungs", rung))
 
     @property
     def limit_s(self) -> float:
@@ -77,6 +81,16 @@ class Attack:
     def limits(self) -> Limits:
         changed = {name: int(value) for name, value in self.options.items() if name in Limits.__slots__}
         return Limits(**{**{name: getattr(DEFAULTS, name) for name in Limits.__slots__}, **changed})
+
+
+def _step(cell: str, rungs: Sequence[str]) -> Step:
+    verdict, code = cell.split("\n", 1)
+    changed = [found[1] for rung in rungs if (found := re.search(rf"^# {rung}% (.*)", code, re.MULTILINE))]
+    told = [lines for rung in rungs if (lines := re.findall(rf"^# {rung}> ?(.*)", code, re.MULTILINE))]
+    usual = [] if changed else re.findall(r"^# > ?(.*)", code, re.MULTILINE)
+    fresh = verdict.startswith("new ")
+    printed = "".join(f"{line}\n" for line in [*told, usual][0])
+    return Step(code, [*changed, verdict.removeprefix("new ")][0], printed, fresh)
 
 
 @dataclass(slots=True)
@@ -96,6 +110,8 @@ class Laboratory:
     known: Mapping[str, Any]
     """What the code is told, by name."""
     stack: AsyncExitStack
+    rung: RungName | None = None
+    """None: the best that there is."""
     sites: dict[str, Site] = field(default_factory=dict[str, Site])
     misled: list[Call] = field(default_factory=list[Call])
     """Calls of tools that were not declared."""
@@ -103,9 +119,10 @@ class Laboratory:
     async def site(self, limits: Limits) -> Site:
         key = repr(limits)
         if key not in self.sites:
-            engine = await self.stack.enter_async_context(Engine(limits=limits))
+            engine = await self.stack.enter_async_context(Engine(limits=limits, rung=self.rung))
             innocent = await engine.make()
-            await self.run(innocent, f"{PRELUDE}\n{INNOCENT}")
+            outcome = await self.run(innocent, f"{PRELUDE}\n{INNOCENT}{'' if innocent.root else LISTENS}")
+            assert outcome.failure is None, outcome.stderr
             self.sites[key] = Site(engine, innocent)
         return self.sites[key]
 
@@ -127,8 +144,14 @@ class Laboratory:
 
     async def run(self, container: Container, code: str, limit_s: float = 20) -> Outcome:
         """Run a cell. That the host waits for longer than it says is a TimeoutError."""
+        user = user_of(container) if container.root else 0
         with anyio.fail_after(limit_s + GRACE_S + MARGIN_S):
-            return await container.execute(code, tools=TOOLS, on_call=self.answer, limit_s=limit_s)
+            outcome = await container.execute(
+                there(container, code), tools=TOOLS, on_call=self.answer, limit_s=limit_s
+            )
+        if not container.root:
+            return outcome
+        return replace(outcome, stdout=outcome.stdout.replace(container.root, "").replace(str(user), "1000"))
 
     async def try_to_run(
         self, container: Container, code: str, limit_s: float = 20
@@ -165,6 +188,11 @@ class Laboratory:
         return descriptors, threads, canary, root
 
 
+def there(container: Container, code: str) -> str:
+    """The code, with the paths of this container, where it has no root of its own."""
+    return re.sub(r"(?<![\w/}])(/workspace|/tmp)\b", rf"{container.root}\1", code)
+
+
 @dataclass(slots=True)
 class Surroundings:
     """What attacks are made in."""
@@ -177,7 +205,7 @@ class Surroundings:
         """One that knows the prelude, and is gone without a trace when the surroundings are left."""
         container = await self.stack.enter_async_context(traceless(self.engine))
         known = "".join(f"{name} = {value!r}\n" for name, value in self.laboratory.known.items())
-        outcome = await self.laboratory.run(container, PRELUDE + known)
+        outcome = await container.execute(PRELUDE + known)
         assert outcome.failure is None
         return container
 
@@ -186,19 +214,53 @@ class Surroundings:
 async def traceless(engine: Engine) -> AsyncGenerator[Container]:
     """A container. In the end it is closed, and none of its processes may be left."""
     container = await engine.make()
+    with population(engine, container) as processes:
+        assert container.pid in processes()
+        try:
+            yield container
+        finally:
+            began = time.monotonic()
+            await container.close()
+            while left := processes() or folder_of(container):
+                assert time.monotonic() < began + MARGIN_S, f"there are left: {left}"
+                await anyio.sleep(0.01)
+
+
+def user_of(container: Container) -> int:
+    """The number outside of the user that the code is."""
+    try:
+        status = Path(f"/proc/{container.pid}/status").read_text("ascii", "replace")
+    except FileNotFoundError:  # it has ended
+        return 0
+    (found,) = re.findall(r"^Uid:\t\d+\t(\d+)", status, re.MULTILINE)  # the effective one
+    return int(found)
+
+
+def folder_of(container: Container) -> list[str]:
+    """What of its folder is left on the host; nothing, where it has a root of its own."""
+    return [container.root] if container.root and Path(container.root).exists() else []
+
+
+@contextmanager
+def population(engine: Engine, container: Container) -> Generator[Callable[[], list[int]]]:
+    """Tells which processes a container has."""
+    if container.root:
+        # who loses its supervisor is adopted by the zygote
+        (zygote, _) = tree.parents()[container.pid]
+        yield lambda: adopted(zygote, {each.pid for each in engine.containers} - {container.pid})
+        return
     namespace = os.open(f"/proc/{container.pid}/ns/pid", os.O_RDONLY)  # its number is not given to another
     try:
-        assert container.pid in processes_of(namespace)
-        yield container
+        yield lambda: processes_of(namespace)
     finally:
-        began = time.monotonic()
-        try:
-            await container.close()
-            while left := processes_of(namespace):
-                assert time.monotonic() < began + MARGIN_S, f"{len(left)} processes are left: {left}"
-                await anyio.sleep(0.01)
-        finally:
-            os.close(namespace)
+        os.close(namespace)
+
+
+def adopted(zygote: int, others: set[int]) -> list[int]:
+    """The processes of a zygote that are not those of other containers; those that ended are not counted."""
+    known = tree.parents()
+    apart = {each for pid in others for each in (pid, *tree.below(pid, known))}
+    return [pid for pid in tree.below(zygote, known) if pid not in apart and known[pid][1] not in "ZX"]
 
 
 def processes_of(namespace: int) -> list[int]:
@@ -216,16 +278,11 @@ def processes_of(namespace: int) -> list[int]:
 
 def ticks_of(container: Container) -> int:
     """Processor time of what the code runs, in hundredths of a second."""
-    namespace = os.open(f"/proc/{container.pid}/ns/pid", os.O_RDONLY)
-    try:
-        total = 0
-        for pid in processes_of(namespace):
-            if pid != container.pid:
-                fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        return total
-    finally:
-        os.close(namespace)
+    total = 0
+    for pid in tree.below(container.pid, tree.parents()):
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total
 
 
 INNOCENT = """
@@ -233,6 +290,8 @@ import socket
 secret, ticks = "mine", 0
 open("/workspace/mine", "w").write(secret)
 open("/tmp/mine", "w").write(secret)
+"""
+LISTENS = """
 listening = socket.socket(socket.AF_UNIX)
 listening.bind("\\0innocent")
 listening.listen()
@@ -284,6 +343,8 @@ async def check(laboratory: Laboratory, attack: Attack) -> None:
     async with laboratory.surroundings(attack.limits) as around:
         container = await around.container()
         for step in attack.steps:
+            if step.verdict == "skipped":
+                continue
             if step.fresh:
                 container = await around.container()
             await check_step(laboratory, container, step, attack.limit_s)

@@ -43,9 +43,33 @@ def ordinary():
         os.setgid(65534)
         os.setuid(65534)
 
+def docker():
+    "As the default profile of Docker: no namespaces, no mounts, fourteen capabilities."
+    kept = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
+    if os.geteuid() == 0:
+        for number in set(range(41)) - set(kept):
+            libc.prctl(libc.PR_CAPBSET_DROP, number)
+        libc.set_capabilities(kept)
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    numbers = {
+        "x86_64": {"unshare": 272, "mount": 165, "umount2": 166, "setns": 308, "pivot_root": 155},
+        "aarch64": {"unshare": 97, "mount": 40, "umount2": 39, "setns": 268, "pivot_root": 41},
+    }[libc.MACHINE]
+    refused = [*numbers.values(), *range(428, 434), 442]
+    made = [(seccomp.LOAD, 0, 0, 0)]
+    for number in refused:
+        made += [(seccomp.JEQ, 0, 1, number), (seccomp.RET, 0, 0, seccomp.ERRNO | 1)]
+    machine = seccomp.MACHINES[libc.MACHINE]
+    made += [(seccomp.JEQ, 0, 1, machine.clone3), (seccomp.RET, 0, 0, seccomp.ERRNO | 38)]
+    made += [(seccomp.JEQ, 0, 3, machine.clone), (seccomp.LOAD, 0, 0, 16), (seccomp.JSET, 0, 1, 0x7E020000)]
+    made += [(seccomp.RET, 0, 0, seccomp.ERRNO | 1), (seccomp.RET, 0, 0, seccomp.ALLOW)]
+    seccomp.install(seccomp.packed(made))
+
 def go():
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
+DOCKER = f"PATHS = []\n{_BEGIN}\ndocker()\ngo()"
+"""Code that goes on as if in a plain Docker container."""
 _HOSTS: Mapping[str, str] = {
     "ordinary user": "ordinary()",
     "filtered": """
@@ -58,6 +82,15 @@ seccomp.install(seccomp.packed([
     (seccomp.LOAD, 0, 0, 0), (seccomp.JEQ, 0, 1, 444), (seccomp.RET, 0, 0, seccomp.ERRNO | 38),
     (seccomp.RET, 0, 0, seccomp.ALLOW),
 ]))
+""",
+    "Docker": """
+if os.geteuid() == 0:
+    expose(*PATHS)
+docker()
+""",
+    "Docker, ordinary user": """
+ordinary()
+docker()
 """,
     "no user namespaces": """
 ordinary()

@@ -102,7 +102,7 @@ def test_a_group_in_use_or_gone_is_told_apart_when_it_is_removed(tmp_path: Path)
 
 @pytest.fixture
 async def engine() -> AsyncGenerator[Engine]:
-    async with Engine(LIMITS, grouped=True) as running:
+    async with Engine(LIMITS, rung="1") as running:
         yield running
 
 
@@ -286,7 +286,7 @@ async def main():
     async with Engine() as engine:
         print(engine.group)
     try:
-        await Engine(grouped=True).start()
+        await Engine(rung="1").start()
     except SandboxError as error:
         print(error)
 

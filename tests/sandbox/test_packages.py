@@ -16,6 +16,7 @@ from tests.sandbox.wheels import LINUX_ALONE, shop, source, wheel
 from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.builds import KEPT_S, build
 from treadle.sandbox.engine import Engine, Packages
+from treadle.sandbox.ladder import probe
 from treadle.sandbox.packages import BUILT_IN, Manifest, PackageSet, Wanted, find, platform, sets
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason=LINUX_ALONE)
@@ -79,6 +80,8 @@ def test_what_is_compiled_names_its_place_inside_and_is_never_compiled_again(lin
 
 
 async def test_a_container_imports_it_and_sees_no_path_of_the_host(links: Path, tmp_path: Path) -> None:
+    if probe().name in ("3", "3b"):
+        pytest.skip("without namespaces, paths are those of the host")
     build(TINY)
     try:
         async with Engine(packages=find("tiny")) as engine, await engine.make() as container:

@@ -33,6 +33,8 @@ def told(report: Report) -> str:
         "abilities": [asdict(ability) for ability in report.abilities],
         "rungs": [asdict(rung) for rung in report.rungs],
         "cgroup": report.cgroup,
+        "name": report.name,
+        "lacks": report.lacks,
     }
     return json.dumps(whole, indent=2)
 
@@ -46,8 +48,8 @@ def shown(report: Report) -> Iterator[str]:
         yield from _paragraph("why:        ", report.why)
         yield from _paragraph("what to do: ", report.advice)
     else:
-        what = next(rung.what for rung in report.rungs if rung.name == str(report.rung))
-        yield f"Code can be run isolated here: rung {report.rung}, {what}."
+        what = next(rung.what for rung in report.rungs if rung.name == report.name)
+        yield f"Code can be run isolated here: rung {report.name}, {what}."
     yield ""
     yield (
         f"{host.platform}, kernel {host.kernel} ({host.machine}), Python {host.python}, "
@@ -61,6 +63,12 @@ def shown(report: Report) -> Iterator[str]:
         else:
             yield from _row((ability.name, ability.by, ability.why_not_more, ability.advice))
     yield ""
+    if report.lacks:
+        yield "NOT ENFORCED HERE:"
+        for lack in report.lacks:
+            yield from _paragraph("- ", lack)
+        yield from _paragraph("for more: ", report.advice)
+        yield ""
     for rung in report.rungs:
         yes = "yes" if rung.available else f"no: {'see above' if rung.why == report.why else rung.why}"
         yield from _paragraph(f"rung {rung.name:3}", f"{rung.what}: {yes}")

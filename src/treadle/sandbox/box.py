@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
+RungName: TypeAlias = Literal["1", "2", "3", "3b"]
+"""Ways to set a container apart, the one that enforces most first."""
 MIB = 1 << 20
 MAX_PACKET_BYTES = 128 * 1024
 """Of a message between the host and a zygote."""
@@ -15,20 +18,32 @@ TEMPORARY = "/tmp"  # noqa: S108
 CACHES = {"MPLCONFIGDIR": "matplotlib", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 """Folders in the temporary one, by the variables that name them: what libraries write for themselves."""
 
-ENVIRONMENT: Mapping[str, str] = {
-    "PATH": f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin",
-    "HOME": WORKSPACE,
-    "LANG": "C.UTF-8",
-    "TMPDIR": TEMPORARY,
-    "INPUT_DIR": INPUT,
-    "OUTPUT_DIR": OUTPUT,
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "LD_LIBRARY_PATH": f"{PYTHON}/lib",  # of an interpreter that is built as a shared library
-    "MPLBACKEND": "Agg",
-    **{name: f"{TEMPORARY}/{folder}" for name, folder in CACHES.items()},
-    # a preloaded library must start no threads
-    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-}
+
+def environment(python: str = PYTHON, root: str = "") -> Mapping[str, str]:
+    """What the code finds in its environment.
+
+    Args:
+        python: the folder of the interpreter.
+        root: where the container's files are; empty: it has a root of its own.
+    """
+    temporary = root + TEMPORARY
+    return {
+        "PATH": f"{python}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": root + WORKSPACE,
+        "LANG": "C.UTF-8",
+        "TMPDIR": temporary,
+        "INPUT_DIR": root + INPUT,
+        "OUTPUT_DIR": root + OUTPUT,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_LIBRARY_PATH": f"{python}/lib",  # of an interpreter that is built as a shared library
+        "MPLBACKEND": "Agg",
+        **{name: f"{temporary}/{folder}" for name, folder in CACHES.items()},
+        # a preloaded library must start no threads
+        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    }
+
+
+ENVIRONMENT = environment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +85,7 @@ class Box:
     environment: Mapping[str, str]
     seccomp: bytes
     """The packed filter."""
+    root: str = ""
+    """Of the host: the folder that stands for the container's root, where it cannot have one."""
+    readable: Sequence[str] = ()
+    """Of the host: what else the code may read there."""

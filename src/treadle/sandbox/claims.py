@@ -52,11 +52,43 @@ class Claim:
         """Control groups with names that begin so are of this claim, and go with it."""
         self.folder.with_suffix(".lock").write_text("\n".join(beginnings), "utf-8")
 
+    def work(self) -> Path:
+        """A folder that every user may enter, for the files of containers that have no root of their own.
+
+        It is where temporary files are, whose size whoever runs this can limit; it is emptied with the claim.
+        """
+        made = Path(tempfile.mkdtemp(prefix="treadle-"))
+        made.chmod(0o711)
+        _mark(self.folder).symlink_to(made)
+        return made
+
     def release(self) -> None:
         _remove(self.folder)
         for fd in self._locks:
             os.close(fd)
         self._locks = ()
+
+
+def _mark(folder: Path) -> Path:
+    return folder.with_suffix(".work")
+
+
+def _work_is_gone(claimed: Path) -> bool:
+    """Remove the files of the containers; whether that could be done."""
+    from treadle.sandbox.kernel import folders
+
+    mark = _mark(claimed)
+    try:
+        work = mark.readlink()
+        with suppress(FileNotFoundError):
+            folders.empty(str(work))
+            work.rmdir()
+        mark.unlink()
+    except FileNotFoundError:  # there never were any
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def claim() -> Claim:
@@ -129,15 +161,19 @@ def _sweep(place: Path) -> None:
             continue
         _remove(lock.with_suffix(""))
         os.close(fd)
+    for mark in place.glob("engine-*.work"):
+        if not mark.with_suffix(".lock").exists():  # somebody removed it who knew nothing of marks
+            _work_is_gone(mark.with_suffix(""))
 
 
 def _remove(folder: Path) -> None:
-    """What a claim was of. The lock goes last; while a group has processes in it, it stays for the next."""
+    """What a claim was of. The lock goes last; while something cannot be removed, it stays for the next."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.with_suffix(".log").unlink(missing_ok=True)
     lock = folder.with_suffix(".lock")
     with suppress(FileNotFoundError):
-        if all(map(_remove_groups, lock.read_text("utf-8").splitlines())):
+        groups = lock.read_text("utf-8").splitlines()
+        if _work_is_gone(folder) and all(map(_remove_groups, groups)):
             lock.unlink()
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import anyio
 
@@ -15,10 +15,9 @@ from treadle.sandbox.bridge.host import Bridge
 from treadle.sandbox.cell import Cell, Clock, OnCall
 from treadle.sandbox.control import Broken, Control, Steps, text
 from treadle.sandbox.ends import Ends
+from treadle.sandbox.excess import Reason, told_excess
 from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
 from treadle.sandbox.output import Live, OnOutput, Output
-
-Reason: TypeAlias = Literal["exit", "memory", "timeout", "violation", "closed"]
 
 GRACE_S = 1.0
 """Seconds between the soft stop of a cell and the end of its container."""
@@ -59,9 +58,12 @@ class Container:
         ends: Ends,
         kill: Callable[[], None],
         gone: "Callable[[Container], None]",
+        root: str = "",
     ) -> None:
         self.pid = pid
         """Of its PID 1, on the host."""
+        self.root = root
+        """Where the code's `/workspace` and `/tmp` are on the host, without namespaces; else empty."""
         self._limits = limits
         self._ends = ends
         self._kill = kill
@@ -324,7 +326,7 @@ class Container:
                 if self._cell and self._cell.id == message.get("cell") and not self._cell.timed_out:
                     self._late(self._cell)
             case "over":
-                self._die(f"it used more than {self._limits.memory_mib} MiB of memory", "memory")
+                self._die(*told_excess(str(message.get("what")), self._limits))
             case "ended":
                 self._die(f"its process ended with status {message.get('status')}", "exit")
             case "failed":

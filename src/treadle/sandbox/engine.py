@@ -4,23 +4,21 @@ import asyncio
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from treadle.errors import SandboxError
-from treadle.sandbox.box import ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, PYTHON, TREADLE, Limits, Mount
+from treadle.sandbox.box import MAX_PACKET_BYTES, Limits, Mount, RungName
 from treadle.sandbox.container import START_S, Container
 from treadle.sandbox.ends import Ends
+from treadle.sandbox.rungs import best_rung, check_mounts, kind_of
 
 if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.claims import Claim
-    from treadle.sandbox.kernel.zygote import Setup
 
 ZYGOTE_START_S = 30.0
 MAX_FORKS, MAX_AGE_S = 1_000, 3600.0
@@ -28,13 +26,6 @@ MAX_FORKS, MAX_AGE_S = 1_000, 3600.0
 _ENDED = "the process that containers are forked from has ended: the next container starts another"
 _SAID_BYTES, _SAID_CHARS = 4000, 500
 _KILL_AGAIN_S = 0.1
-_SOURCE = Path(__file__).parents[2]
-_ENTER = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from treadle.sandbox.kernel import zygote
-zygote.enter(zygote.Setup(**json.loads(sys.argv[3])), int(sys.argv[2]))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +41,9 @@ class Packages:
 class Zygote:
     """The process from which containers are forked, as the host holds it."""
 
-    def __init__(self, packages: Packages) -> None:
+    def __init__(self, packages: Packages, rung: RungName = "2") -> None:
         self._packages = packages
+        self._kind = kind_of(rung)
         self._connection: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._claim: Claim | None = None
@@ -94,15 +86,16 @@ class Zygote:
         self._connection = ours
         with theirs:
             self._claim = claim()
-            setup = json.dumps(asdict(self._setup(self._claim)))
             with self._claim.log.open("wb") as log:
                 self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", "-c", _ENTER, str(_SOURCE), str(theirs.fileno()), setup),
+                    *self._kind.command(
+                        self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
+                    ),
                     pass_fds=[theirs.fileno()],
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                    env={"PATH": os.defpath},
+                    env=self._kind.zygote_environment(),
                 )
         asyncio.get_running_loop().add_reader(ours, self._hear)
         try:
@@ -124,21 +117,13 @@ class Zygote:
             said = log.read(_SAID_BYTES).decode("utf-8", "replace")
         return said.strip().rpartition("\n")[2][:_SAID_CHARS]
 
-    def _setup(self, claimed: "Claim") -> "Setup":
-        from treadle.sandbox.kernel.zygote import Setup
+    async def fork(
+        self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]
+    ) -> tuple[int, str]:
+        """A new container on these descriptors (control, bridge, output, errors).
 
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
-        library = f"{PYTHON}/lib/{version}"
-        path = [library, f"{library}/lib-dynload", TREADLE]
-        if self._packages.folder:
-            folders[PACKAGES] = self._packages.folder
-            path.append(PACKAGES)
-        python = f"{PYTHON}/bin/{version}"
-        return Setup(str(claimed.folder), folders, python, path, self._packages.preloaded)
-
-    async def fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
-        """A new container on these descriptors (control, bridge, output, errors); the PID of its PID 1.
+        Returns:
+            The PID of its PID 1, and its `root`.
 
         Raises:
             SandboxError: it could not be made.
@@ -150,26 +135,26 @@ class Zygote:
         finally:
             self._wanted -= 1
 
-    async def _fork(self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]) -> int:
+    async def _fork(
+        self, limits: Limits, mounts: Sequence[Mount], descriptors: Sequence[int]
+    ) -> tuple[int, str]:
         if self._claim is None:
             raise SandboxError(_ENDED)
         self._forks += 1
         number = self._forks
-        request = {
+        request: dict[str, Any] = {
             "op": "make",
             "id": number,
-            "uid": self._claim.next_uid(),
             "limits": asdict(limits),
             "mounts": [asdict(mount) for mount in mounts],
-            "environment": dict(ENVIRONMENT),
-            "seccomp": _filter(),
+            **self._kind.request(self._claim),
         }
         made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._made[number] = made
         try:
             self._send(request, descriptors)
             with anyio.fail_after(START_S):
-                return await made
+                return await made, request["root"]
         except (OSError, TimeoutError) as error:
             raise SandboxError(
                 f"no container could be made: {error or 'there was no answer in time'}"
@@ -262,8 +247,8 @@ class Engine:
     limits: Limits = field(default_factory=Limits)
     packages: Packages = field(default_factory=Packages)
     mounts: Sequence[Mount] = ()
-    grouped: bool = False
-    """Whether there have to be control groups: with these it is rung 1."""
+    rung: RungName | None = None
+    """How containers are set apart. None: in the best way that this host has, which is here after `start`."""
     containers: set[Container] = field(default_factory=set[Container], init=False)
     _zygote: Zygote | None = field(default=None, init=False)
     _retired: list[Zygote] = field(default_factory=list[Zygote], init=False)
@@ -298,12 +283,15 @@ class Engine:
                 self._retired.append(self._zygote)
                 self._zygote = None
             await self._close_retired()
-            started = Zygote(self.packages)
+            if self.rung is None:
+                self.rung = await best_rung()
+            check_mounts(self.rung, self.mounts)
+            started = Zygote(self.packages, self.rung)
             try:
                 await started.start()
                 if self._closed:
                     raise SandboxError("the engine is closed")
-                if self.grouped and not started.group:
+                if self.rung == "1" and not started.group:  # never a silent step down
                     raise SandboxError(f"no control group can be used any more: {started.no_group}")
             except BaseException:
                 with anyio.CancelScope(shield=True):
@@ -331,12 +319,12 @@ class Engine:
         except OSError as error:
             raise SandboxError(f"no container could be made: {error}") from error
         try:
-            pid = await zygote.fork(self.limits, self.mounts, ends.inside)
+            pid, root = await zygote.fork(self.limits, self.mounts, ends.inside)
         except BaseException:
             ends.close()
             raise
         ends.given()
-        container = Container(pid, self.limits, ends, lambda: zygote.kill(pid), self.containers.discard)
+        container = Container(pid, self.limits, ends, lambda: zygote.kill(pid), self.containers.discard, root)
         self.containers.add(container)
         try:
             await container.connect()
@@ -355,12 +343,3 @@ class Engine:
             await zygote.close()
         self._zygote = None
         self._retired.clear()
-
-
-def _filter() -> str:
-    from treadle.sandbox.kernel import libc, seccomp
-
-    machine = seccomp.MACHINES.get(libc.MACHINE)
-    if machine is None:
-        raise SandboxError(f"containers need a machine of x86_64 or aarch64, not {libc.MACHINE}")
-    return seccomp.packed(seccomp.program(machine, sockets=True)).hex()

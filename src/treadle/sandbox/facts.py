@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from treadle.sandbox.box import RungName
+
 SYSCTLS = (
     "kernel.unprivileged_userns_clone",
     "user.max_user_namespaces",
@@ -41,6 +43,15 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of making a container without namespaces."""
+
+    seen: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """By ability, whether it was seen to hold inside."""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What was found by making a container, on Linux."""
 
@@ -59,3 +70,5 @@ class Facts:
     seen: Mapping[str, bool] = field(default_factory=dict[str, bool])
     """By ability, whether it was seen to hold inside."""
     failure: Failure | None = None
+    shared: Mapping[RungName, Attempt] = field(default_factory=dict[RungName, Attempt])
+    """The rungs without namespaces, where there are none: as far as they were tried."""

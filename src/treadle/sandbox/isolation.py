@@ -74,7 +74,7 @@ def isolated(  # noqa: PLR0913  the contract's keyword options
         mounts: folders of this machine that code sees, as (folder, path, "ro" or "rw"). A path is beneath
             `/workspace` if it is relative, or an absolute one beneath `/workspace` or `/mnt`.
         minimum_rung: 1, 2 or 3: the least that this machine has to enforce (`treadle doctor` tells what it
-            does); None takes what there is.
+            does); None takes what there is, rung 3b included.
 
     Raises:
         InvalidType: a value has the wrong type.

@@ -8,38 +8,26 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal
 
 from treadle.errors import CapabilityUnsupported
-from treadle.sandbox.facts import Facts, Failure, Host
+from treadle.sandbox import sharing
+from treadle.sandbox.abilities import ABILITIES, Ability, AbilityName
+from treadle.sandbox.box import RungName
+from treadle.sandbox.facts import Attempt, Facts, Failure, Host
 from treadle.sandbox.refusals import REPORT_IT, explained
 
-AbilityName: TypeAlias = Literal["files", "network", "memory", "processes", "disk", "time"]
-ABILITIES: tuple[AbilityName, ...] = ("files", "network", "memory", "processes", "disk", "time")
 DEADLINE_S = 15.0
-NOT_BUILT = "not built yet"
 _FULL_SCOPE_ABI = 6
 """The version of Landlock from which on it also keeps signals and abstract sockets in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ability:
-    """One thing that has to be enforced."""
-
-    name: AbilityName
-    enforced: bool
-    by: str
-    why_not_more: str
-    """Empty: there is nothing better."""
-    advice: str
-    """What to do about it; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
     """One way to isolate code; the smaller the number, the more it enforces."""
 
-    name: Literal["1", "2", "3", "3b"]
+    name: RungName
     what: str
     available: bool
     why: str
@@ -55,7 +43,7 @@ class Report:
     why: str
     """Why no code is run."""
     advice: str
-    """What would change that."""
+    """What would change that; or what would give a better rung, where there is one without namespaces."""
     abilities: tuple[Ability, ...]
     rungs: tuple[Rung, ...]
     cgroup: str
@@ -63,6 +51,10 @@ class Report:
     host: Host
     lasting: bool = True
     """False: it could be otherwise at the next look."""
+    name: RungName | None = None
+    """Of the rung that is used: more than `rung` tells it, which is 3 for 3b too."""
+    lacks: tuple[str, ...] = ()
+    """What this rung does not enforce, and those above do."""
 
 
 _lock = threading.Lock()
@@ -85,6 +77,11 @@ def probe(*, fresh: bool = False) -> Report:
         return _kept[0]
 
 
+def found() -> Report | None:
+    """What was found out already. Never blocks."""
+    return next(iter(_kept), None)
+
+
 def check_minimum(minimum_rung: int | None = None, report: Report | None = None) -> Report:
     """The report, if code may be run by it.
 
@@ -101,18 +98,26 @@ def check_minimum(minimum_rung: int | None = None, report: Report | None = None)
         raise CapabilityUnsupported(
             f"no code can be run isolated here{wanted}: {report.why}. {report.advice}"
         )
-    if minimum_rung is None or report.rung <= minimum_rung:
+    if minimum_rung is None or _enough(report, minimum_rung):
         return report
     above = next(rung for rung in report.rungs if rung.name == str(minimum_rung))
     raise CapabilityUnsupported(
-        f"this host isolates code on rung {report.rung} ({_what(report)}), and rung {minimum_rung} "
+        f"this host isolates code on rung {report.name} ({_what(report)}), and rung {minimum_rung} "
         f"({above.what}) or better was asked for: {above.why}. "
-        f"Set minimum_rung to {report.rung} if that is enough, or run the code on a host that gives more."
+        f"{_instead(report)} if that is enough, or run the code on a host that gives more."
     )
 
 
+def _enough(report: Report, minimum_rung: int) -> bool:
+    return report.rung is not None and report.rung <= minimum_rung and report.name != "3b"
+
+
+def _instead(report: Report) -> str:
+    return "Leave minimum_rung out" if report.name == "3b" else f"Set minimum_rung to {report.name}"
+
+
 def _what(report: Report) -> str:
-    return next(rung.what for rung in report.rungs if rung.name == str(report.rung))
+    return next(rung.what for rung in report.rungs if rung.name == report.name)
 
 
 def _look() -> Report:
@@ -131,9 +136,10 @@ def _facts() -> Facts:
     try:
         # ours, so that it is removed even if the look has to be killed
         with tempfile.TemporaryDirectory(prefix="treadle-trial-", ignore_cleanup_errors=True) as folder:
+            Path(folder).chmod(0o711)  # containers without a root of their own have their files in there
             ran = subprocess.run(  # noqa: S603
                 [sys.executable, "-I", "-S", "-c", code, path],
-                env={"PATH": os.defpath, "TMPDIR": folder},
+                env={"PATH": os.defpath, "TMPDIR": folder, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=DEADLINE_S,
@@ -148,8 +154,15 @@ def _facts() -> Facts:
     except ValueError:
         last = ran.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return Facts(failure=Failure("start", 0, last or f"the trial ended with status {ran.returncode}"))
+    shared = {
+        name: Attempt(each["seen"], _failure(each["failure"])) for name, each in raw.pop("shared").items()
+    }
     failure = raw.pop("failure")
-    return Facts(**raw, failure=Failure(**failure) if failure else None)
+    return Facts(**raw, failure=_failure(failure), shared=shared)
+
+
+def _failure(raw: dict[str, Any] | None) -> Failure | None:
+    return Failure(**raw) if raw else None
 
 
 def report_of(host: Host, facts: Facts | None) -> Report:
@@ -168,6 +181,11 @@ def report_of(host: Host, facts: Facts | None) -> Report:
             "or in a container that may make namespaces.",
         )
     host = replace(host, landlock_abi=facts.landlock_abi)
+    if facts.failure and (name := sharing.best(facts)):
+        why, advice = explained(facts.failure, facts, root=host.root)
+        abilities, lacks = sharing.abilities(name, facts), sharing.lacks(name, facts)
+        rungs = _rungs(facts, why, name)
+        return Report(3, "", advice, abilities, rungs, facts.cgroup, host, name=name, lacks=lacks)
     if facts.failure:
         why, advice = explained(facts.failure, facts, root=host.root)
         # these may have been bad luck
@@ -180,25 +198,26 @@ def report_of(host: Host, facts: Facts | None) -> Report:
             f"a container was made, but this was not enforced in it: {', '.join(not_seen)}",
             REPORT_IT,
         )
-    rung = 1 if facts.cgroup else 2
-    return Report(rung, "", "", _abilities(facts), _rungs(facts, "", made=True), facts.cgroup, host)
+    number: Literal[1, 2] = 1 if facts.cgroup else 2
+    used: RungName = "1" if facts.cgroup else "2"
+    return Report(number, "", "", _abilities(facts), _rungs(facts, "", used), facts.cgroup, host, name=used)
 
 
 def _refused(host: Host, facts: Facts, why: str, advice: str, *, lasting: bool = True) -> Report:
     nothing = tuple(
         Ability(name, enforced=False, by="", why_not_more=why, advice=advice) for name in ABILITIES
     )
-    rungs = _rungs(facts, why, made=False)
+    rungs = _rungs(facts, why, None)
     return Report(None, why, advice, nothing, rungs, facts.cgroup, host, lasting)
 
 
-def _rungs(facts: Facts, why: str, *, made: bool) -> tuple[Rung, ...]:
-    first = Rung("1", "namespaces and a control group", bool(facts.cgroup), why or facts.no_cgroup)
+def _rungs(facts: Facts, why: str, used: RungName | None) -> tuple[Rung, ...]:
+    """`why`: no namespaces can be made; empty if they can."""
+    first = why or facts.no_cgroup
     return (
-        first,
-        Rung("2", "namespaces, the memory bounded by a watchdog", available=made, why=why),
-        Rung("3", "Landlock and seccomp with a uid of its own", available=False, why=NOT_BUILT),
-        Rung("3b", "Landlock and seccomp with the uid of the host", available=False, why=NOT_BUILT),
+        Rung("1", "namespaces and a control group", available=used == "1", why=first),
+        Rung("2", "namespaces, the memory bounded by a watchdog", available=used in ("1", "2"), why=why),
+        *(Rung(name, sharing.WHAT[name], *sharing.availability(name, facts, used)) for name in sharing.RUNGS),
     )
 
 

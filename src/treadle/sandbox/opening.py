@@ -5,6 +5,7 @@ import anyio
 from treadle.sandbox.engine import Engine, Packages
 from treadle.sandbox.isolation import Isolated
 from treadle.sandbox.ladder import check_minimum
+from treadle.sandbox.rungs import check_mounts
 
 
 async def open_engine(settings: Isolated) -> Engine:
@@ -12,11 +13,13 @@ async def open_engine(settings: Isolated) -> Engine:
 
     Raises:
         CapabilityUnsupported: this machine enforces less than `minimum_rung`, or cannot isolate at all.
-        SandboxError: the package set was not built for this Python.
+        SandboxError: the package set was not built for this Python, or this rung mounts no folders.
     """
-    await anyio.to_thread.run_sync(check_minimum, settings.minimum_rung)
+    report = await anyio.to_thread.run_sync(check_minimum, settings.minimum_rung)
+    assert report.name
+    check_mounts(report.name, settings.mounts)
     packages = await anyio.to_thread.run_sync(_find, settings.packages) if settings.packages else Packages()
-    return Engine(settings.limits, packages, settings.mounts, grouped=settings.minimum_rung == 1)
+    return Engine(settings.limits, packages, settings.mounts, report.name)
 
 
 def _find(name: str) -> Packages:

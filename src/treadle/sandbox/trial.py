@@ -14,10 +14,11 @@ from typing import Any
 import anyio
 
 from treadle.errors import SandboxError
-from treadle.sandbox.box import MIB, PYTHON, Limits
+from treadle.sandbox import attempts
+from treadle.sandbox.box import MIB, PYTHON, Limits, RungName
 from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine
-from treadle.sandbox.facts import SYSCTLS, Facts, Failure
+from treadle.sandbox.facts import SYSCTLS, Attempt, Facts, Failure
 
 _LIMITS = Limits(memory_mib=64, processes=16, disk_mib=8, files=500)
 _DEADLINE_S = 12.0
@@ -78,8 +79,8 @@ def look() -> Facts:
     except Exception as error:  # whatever it is, it is the reason for the operator to read
         ours = isinstance(error, SandboxError)
         failure = _diagnosed(folder, str(error) if ours else f"{type(error).__name__}: {error}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    shared: Mapping[RungName, Attempt] = attempts.attempts(folder) if failure else {}
+    shutil.rmtree(folder, ignore_errors=True)
     return Facts(
         landlock_abi=landlock.abi(),
         filtered=_filtered(),
@@ -90,11 +91,12 @@ def look() -> Facts:
         watch_s=watchdog.WATCH_S,
         seen=seen.held,
         failure=failure,
+        shared=shared,
     )
 
 
 async def _container(folder: str) -> Seen:
-    engine = Engine(limits=_LIMITS)
+    engine = Engine(limits=_LIMITS, rung="2")
     with anyio.fail_after(_DEADLINE_S):
         try:
             await engine.start()

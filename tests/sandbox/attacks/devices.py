@@ -4,9 +4,20 @@
 # > b'\x00'
 print(open("/dev/zero", "rb").read(1))
 # %% prints
+# 3% raises PermissionError
 # > ['full', 'null', 'random', 'urandom', 'zero']
 print(sorted(os.listdir("/dev")))
 # %% prints
+# 3b> mknod EPERM
+# 3b> TIOCSTI EPERM
+# 3b> chmod DONE
+# 3b> tty EACCES
+# 3b> entropy refused
+# 3> mknod EPERM
+# 3> TIOCSTI EPERM
+# 3> chmod EPERM
+# 3> tty EACCES
+# 3> entropy refused
 # > mknod EPERM
 # > TIOCSTI EPERM
 # > chmod EPERM

@@ -26,6 +26,7 @@ for name, act in {
 }.items():
     attempt(name, act)
 # %% prints
+# 3% raises PermissionError
 # > {'CapInh': 0, 'CapPrm': 0, 'CapEff': 0, 'CapBnd': 0, 'CapAmb': 0, 'NoNewPrivs': 1, 'Seccomp': 2}
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
 wanted = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")

@@ -1,9 +1,11 @@
 # Starts programs that make their caller root, with a library of its own in front.
 # They run, and are nobody in particular.
 # %% prints
+# 3> uid=1000 gid=1000 groups=1000
 # > uid=1000(user) gid=1000(user) groups=1000(user)
 print(subprocess.run(["id"], capture_output=True, text=True).stdout, end="")
 # %% prints
+# 3% raises PermissionError
 # > []
 programs = [
     f"{folder}/{name}" for folder in ("/usr/bin", "/usr/sbin", "/usr/lib") for name in os.listdir(folder)
@@ -29,6 +31,7 @@ for each in kept:
         os.waitpid(pid, 0)
 print(raised)
 # %% prints
+# 3> uid=1000 gid=1000 groups=1000
 # > uid=1000(user) gid=1000(user) groups=1000(user)
 print(
     subprocess.run(
@@ -37,6 +40,7 @@ print(
     end="",
 )
 # %% prints
+# 3b% raises PermissionError
 # > 1000
 import shutil
 

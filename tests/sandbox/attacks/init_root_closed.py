@@ -6,6 +6,7 @@
 os.mkdir("/workspace/folder")
 print(said(lambda: os.chmod("/workspace/folder", 0)))
 # %% dies exit
+# 3b% stopped
 try:
     os.chmod("/", 0)
 except PermissionError:

@@ -1,6 +1,7 @@
 # Looks for a secret of the host in the environment, in /proc, and in all memory that it was forked with.
 # What it plants itself it finds; what the host was given in its environment was never here.
 # %% prints
+# 3% raises PermissionError
 # > True
 def holes(pattern):
     """How often the pattern is in the memory of this process."""
@@ -30,9 +31,11 @@ def pattern(half):
 planted = bytes.fromhex(PLANTED_HEX)
 print(holes(pattern(planted.decode()[7:])) > 0)
 # %% prints
+# 3% raises PermissionError
 # > 0
 print(holes(pattern(SECRET_HALF)))
 # %% prints
+# 3% raises PermissionError
 # > False False
 print("CANARY_SECRET" in str(os.environ), SECRET_HALF in open("/proc/self/environ").read())
 # %% prints

@@ -1,6 +1,7 @@
 # Changes what is mounted, and what is its root.
 # Each is refused.
 # %% prints
+# 3> False
 # > True
 print(os.statvfs("/usr").f_flag & os.ST_RDONLY == 1 and os.statvfs("/workspace").f_flag & os.ST_RDONLY == 0)
 # %% prints

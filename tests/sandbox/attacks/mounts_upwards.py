@@ -4,6 +4,7 @@
 # > DONE
 print(said(lambda: os.chdir("/workspace")))
 # %% prints
+# 3% raises PermissionError
 # > True
 # > True
 # > True

@@ -7,12 +7,14 @@ def inner():
 
 inner()
 # %% prints
+# 3% skipped
 # > ['/opt/python', '/opt/treadle']
 # > True
 places = [each.__file__ for each in sys.modules.values() if getattr(each, "__file__", None)]
 print(sorted({"/".join(each.split("/")[:3]) for each in places}))
 print(all(each.startswith(("/opt/python/lib", "/opt/treadle", "/opt/packages")) for each in sys.path if each))
 # %% prints
+# 3% skipped
 # > /opt/python /opt/python /opt/python
 # > True
 print(sys.prefix, sys.base_prefix, sys.exec_prefix)
@@ -25,9 +27,13 @@ def texts():
     import asyncio
     import traceback
 
+    kept = []
+
     C.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: or it could not look at itself
-    yield open("/proc/self/cmdline").read()
-    yield open("/proc/self/environ").read()
+    for name in ("cmdline", "environ"):
+        if os.access(f"/proc/self/{name}", os.R_OK):  # where there are no namespaces, nothing of it is open
+            said(lambda: kept.append(open(f"/proc/self/{name}").read()))
+    yield from kept
     yield repr((sys.argv, sys.orig_argv, sys.path, sys.flags, sys.path_importer_cache))
     try:
         json.loads("{")

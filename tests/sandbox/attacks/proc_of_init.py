@@ -1,6 +1,7 @@
 # Looks at PID 1 through /proc.
 # It sees that there is one; what it holds is closed to it.
 # %% prints
+# 3% raises PermissionError
 # > ['1', '2']
 # > DONE
 print([each for each in os.listdir("/proc") if each.isdigit()])

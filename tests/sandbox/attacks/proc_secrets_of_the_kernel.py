@@ -1,6 +1,7 @@
 # Reads what the kernel tells to root alone.
 # Each is refused, missing or empty.
 # %% prints
+# 3> EACCES
 # > DONE
 print(said(lambda: open("/proc/meminfo").read()))
 # %% prints
@@ -21,6 +22,7 @@ def found(name):
 
 print([each for each in secrets if said(lambda: found(each)) == "DONE" and found(each)])
 # %% prints
+# 3% raises PermissionError
 # > no address
 addresses = open("/proc/kallsyms").read(4096) if os.path.exists("/proc/kallsyms") else ""
 print("an address" if any(int(line.split()[0], 16) for line in addresses.splitlines()[:-1]) else "no address")

@@ -15,6 +15,7 @@ print([each for each in own if said(lambda: open(f"/proc/self/{each}", "r+b", bu
 settings = [os.path.join(folder, name) for folder, _, names in os.walk("/proc/sys") for name in names]
 print([each for each in settings if said(lambda: open(each, "wb")) == "DONE"])
 # %% prints
+# 3% raises PermissionError
 # > []
 others = [
     f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and os.path.isfile(f"/proc/{name}")

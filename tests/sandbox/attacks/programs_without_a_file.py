@@ -1,6 +1,7 @@
 # Runs a program from memory that has no name.
 # Such memory cannot be made; what it writes to its own folder may run, under the same walls.
 # %% prints
+# 3b% raises PermissionError
 # > inside
 open("/workspace/program", "w").write("#!/bin/sh\necho inside\n")
 os.chmod("/workspace/program", 0o755)

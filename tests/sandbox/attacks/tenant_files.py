@@ -6,6 +6,7 @@ open("/workspace/a", "w").write("x")
 open("/tmp/a", "w").write("x")
 print(sorted(os.listdir("/tmp")))
 # %% prints
+# 3% skipped
 # > []
 print(
     [
@@ -26,6 +27,7 @@ print(
     ]
 )
 # %% prints
+# 3% raises PermissionError
 # > ['bin', 'dev', 'etc', 'lib', 'opt', 'proc', 'run', 'sbin', 'tmp', 'usr', 'workspace']
 # > []
 print([each for each in sorted(os.listdir("/")) if each not in ("lib32", "lib64", "libx32")])
@@ -40,5 +42,6 @@ for folder, folders, names in os.walk("/"):
     found += [os.path.join(folder, name) for name in names if name == "mine" or "canary" in name]
 print(found)
 # %% prints
+# 3> EACCES EACCES
 # > ENOENT ENOENT
 print(said(lambda: open(CANARY + "/untouched").read()), said(lambda: open(CANARY + "/new", "w")))

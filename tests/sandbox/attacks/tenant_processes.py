@@ -9,6 +9,7 @@ print(said(lambda: os.kill(pid, 0)))
 
 
 # %% prints
+# 3% skipped
 # > [1, 2, 3]
 # > ESRCH
 def there(number):
@@ -18,6 +19,8 @@ def there(number):
 print([number for number in range(1, 40_000) if there(number)] if pid == 3 else pid)
 print(said(lambda: os.pidfd_open(4_000_000)))
 # %% prints
+# 3> DONE
+# 3> DONE
 # > DONE
 # > ESRCH
 print(said(lambda: os.kill(-1, signal.SIGKILL)))

@@ -1,6 +1,7 @@
 # Looks for descriptors that were left open, in the runner and in what it starts.
 # There are four: nothing to read, two pipes to write to, the bridge; and those of its own event loop.
 # %% prints
+# 3% prints
 # > ['0', '1', '2']
 code = """
 import os
@@ -12,6 +13,7 @@ ran = subprocess.run(
 )
 print(ran.stdout, end="")
 # %% prints
+# 3% raises PermissionError
 # > {'0': '/dev/null', '1': 'pipe', '2': 'pipe', '3': 'socket'}
 # > {'anon_inode', 'socket'} True
 C.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: or it could not look at itself

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -64,7 +64,9 @@ class Refused(Exception):
 class Files:
     """Does one thing at a time, step by step, as the host asks for the steps."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, root: str, room: Callable[[], int]) -> None:
+        self._root = root
+        self._room = room
         self._most = box.limits.file_mib * MIB
         self._roots = [_split(root) for root in (WORKSPACE, "/tmp", *(each.target for each in box.mounts))]  # noqa: S108
         self._work: Work | None = None
@@ -111,12 +113,27 @@ class Files:
             raise Refused(f"it is in none of {', '.join('/' + '/'.join(root) for root in self._roots)}")
         return parts
 
+    @contextmanager
+    def _folder(self, parts: Sequence[str], *, make: bool = False) -> Generator[int]:
+        """A descriptor of a folder, to which no link led."""
+        at = os.open(self._root, _FOLDER)
+        try:
+            for number, part in enumerate(parts):
+                inner = _enter(at, part, "/" + "/".join(parts[: number + 1]), make=make)
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
     def _put(self, request: Mapping[str, Any], data: bytes) -> Work:
         left: int = request["total"]
         if left > self._most:
             raise Refused(f"{left} bytes are too many: the limit of a file is {self._most}")
+        if left > self._room():
+            raise Refused(_REASONS[errno.ENOSPC])
         *folders, name = self._parts(request["path"])
-        with _folder(folders, make=True) as folder:
+        with self._folder(folders, make=True) as folder:
             _check_way(folder, name)
             temporary = f".{os.urandom(8).hex()}.part"
             file = os.open(temporary, _WRITE, 0o644, dir_fd=folder)
@@ -141,7 +158,7 @@ class Files:
     def _read(self, request: Mapping[str, Any], _: bytes) -> Work:
         limit: int = request["limit"]
         *folders, name = self._parts(request["path"])
-        with _folder(folders) as folder, _regular(folder, name) as (file, found):
+        with self._folder(folders) as folder, _regular(folder, name) as (file, found):
             if request["single"] and found.st_nlink != 1:
                 raise Refused(f"it has {found.st_nlink} hard links")
             if found.st_size > limit:
@@ -155,7 +172,7 @@ class Files:
                 yield {"more": more}, data
 
     def _walk(self, request: Mapping[str, Any], _: bytes) -> Work:
-        with _folder(self._parts(request["path"])) as top, closing(walk(top)) as found:
+        with self._folder(self._parts(request["path"])) as top, closing(walk(top)) as found:
             page: list[Entry] = []
             weight, cut = 0, False
             for seen, entry in enumerate(found, 1):
@@ -178,20 +195,6 @@ def _split(path: str) -> list[str]:
 def _told(error: OSError | ValueError) -> str:
     number = error.errno if isinstance(error, OSError) else None
     return _REASONS.get(number or 0) or (isinstance(error, OSError) and error.strerror) or "it is no path"
-
-
-@contextmanager
-def _folder(parts: Sequence[str], *, make: bool = False) -> Generator[int]:
-    """A descriptor of a folder, to which no link led."""
-    at = os.open("/", _FOLDER)
-    try:
-        for number, part in enumerate(parts):
-            inner = _enter(at, part, "/" + "/".join(parts[: number + 1]), make=make)
-            os.close(at)
-            at = inner
-        yield at
-    finally:
-        os.close(at)
 
 
 def _enter(folder: int, name: str, shown: str, *, make: bool) -> int:

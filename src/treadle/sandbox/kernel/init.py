@@ -5,42 +5,39 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import WORKSPACE, Box, Mount
-from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp, usage
-from treadle.sandbox.kernel.cgroups import Group
+from treadle.sandbox.box import Box
+from treadle.sandbox.kernel import landlock, libc, limits, seccomp
 from treadle.sandbox.kernel.files import Files
 from treadle.sandbox.kernel.frames import Channel
+from treadle.sandbox.kernel.place import Place
 from treadle.sandbox.kernel.watchdog import Watchdog
-
-_CAP_SYS_PTRACE = 19
-"""Over its own container: the watchdog reads of programs too that nobody may read."""
 
 
 class Init:
     """Serves the host on `control` until the host is gone; then the container ends with it."""
 
-    def __init__(self, control: socket.socket, box: Box, group: Group | None) -> None:
+    def __init__(self, control: socket.socket, box: Box, place: Place) -> None:
         self._channel = Channel(control)
         self._box = box
-        self._group = group
+        self._place = place
         self._runner = 0
-        self._files = Files(box)
+        self._files = Files(box, place.root, place.room)
 
     def start(self, bridge: int, output: int, errors: int) -> None:
         """Fork the runner on these descriptors."""
         self._runner = os.fork()
         if self._runner == 0:
-            become_runner(self._box, bridge, output, errors)
+            become_runner(self._box, self._place, bridge, output, errors)
         for fd in (bridge, output, errors):
             os.close(fd)
-        libc.set_capabilities(() if self._group else (_CAP_SYS_PTRACE,))
+        libc.set_capabilities(self._place.capabilities)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        self._watchdog = Watchdog(self._box.limits, self._group)
+        self._watchdog = Watchdog(self._place)
 
     def serve(self) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -50,19 +47,20 @@ class Init:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(wakeup, select.POLLIN)
-        if self._group:
-            poll.register(self._group.events, select.POLLIN if self._group.version == 1 else select.POLLPRI)
+        group = self._place.group
+        if group:
+            poll.register(group.events, select.POLLIN if group.version == 1 else select.POLLPRI)
         while True:
             ready = dict(poll.poll(self._watchdog.wait_s() * 1000))
             if wakeup in ready:
                 os.read(wakeup, 4096)
-            if self._group and self._group.events in ready and self._group.out_of_memory():
-                self._end({"op": "over", "what": "memory", "bytes": self._group.memory_bytes()})
+            if group and group.events in ready and group.out_of_memory():
+                self._end({"op": "over", "what": "memory"})
             self._reap()
             if self._channel.fileno() in ready:
                 self._answer()
             if over := self._watchdog.look():
-                if over["what"] == "memory":
+                if over["what"] != "cpu":
                     self._end(over)
                 self._channel.send(over)
 
@@ -76,7 +74,7 @@ class Init:
         self._channel.send(why)
         while self._channel.read(1 << 16):
             pass
-        os._exit(1)
+        self._place.end(1)
 
     def _reap(self) -> None:
         while True:
@@ -93,7 +91,7 @@ class Init:
     def _answer(self) -> None:
         request = self._channel.receive()
         if request is None:  # the host is gone
-            os._exit(0)
+            self._place.end(0)
         match request["op"]:
             case "freeze":
                 self._watchdog.freeze()
@@ -105,32 +103,26 @@ class Init:
             case "files":
                 self._channel.send(*self._files.answer(request, self._channel.read(request["size"])))
             case "stats":
-                self._channel.send({"op": "stats", **self._statistics()})
+                self._channel.send({"op": "stats", **self._place.statistics()})
             case other:
                 self._channel.send({"op": "failed", "error": f"unknown request {other!r}"})
 
-    def _statistics(self) -> dict[str, int]:
-        taken, files = usage.disk()
-        processes = sum(1 for _ in usage.processes())
-        memory = self._watchdog.memory_bytes()
-        return {"memory": memory, "disk": taken, "files": files, "processes": processes}
 
-
-def become_runner(box: Box, bridge: int, output: int, errors: int) -> NoReturn:
+def become_runner(box: Box, place: Place, bridge: int, output: int, errors: int) -> NoReturn:
     """Give up every right, then serve cells. Never returns."""
     try:
         _place_descriptors(bridge, output, errors)
         os.setsid()
-        os.chdir(WORKSPACE)
+        place.settle()
         # not a reader of settings: the code gets an environment of its own
         os.environ.clear()
         os.environ.update(box.environment)
         _be_killed_first()
-        limits.apply(box.limits)
+        limits.apply(place.limits())
         libc.drop_bounding_set()
         libc.set_capabilities()
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        landlock.restrict(root.rules(box.mounts))
+        landlock.restrict(place.rules())
         seccomp.install(box.seccomp)
     except BaseException as error:
         os.write(2, f"the container could not be closed: {error}\n".encode())
@@ -158,19 +150,11 @@ def _place_descriptors(bridge: int, output: int, errors: int) -> None:
     libc.close_from(4)
 
 
-def run(
-    control: socket.socket,
-    descriptors: tuple[int, int, int],
-    box: Box,
-    mounts: Sequence[tuple[Mount, int]],
-    group: Group | None,
-) -> NoReturn:
+def run(control: socket.socket, descriptors: tuple[int, int, int], box: Box, place: Place) -> NoReturn:
     """The life of PID 1, from the fork on; what goes wrong at first is told to the host."""
-    init = Init(control, box, group)
     try:
-        if group:
-            group.enter()
-        root.build(box.limits, mounts)
+        init = Init(control, box, place)
+        place.build()
         init.start(*descriptors)
         init.serve()
     except BaseException as error:
@@ -178,7 +162,7 @@ def run(
         Channel(control).send(told)
     finally:
         sys.stderr.flush()
-        os._exit(1)
+        place.end(1)
 
 
 def _noticed(*_: object) -> None:

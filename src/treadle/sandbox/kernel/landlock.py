@@ -86,6 +86,22 @@ def restrict(rules: Iterable[tuple[str, int]], *, scoped: bool = True) -> None:
         os.close(fd)
 
 
+def keep_signals() -> None:
+    """Deny this process signals to others than those that it starts, for ever, and nothing else.
+
+    Raises:
+        OSError: the kernel has no Landlock of version 6, or this process may get new privileges.
+    """
+    # moves between folders are denied by every ruleset that does not allow them
+    ruleset = _Ruleset(REFER, 0, _SCOPE_SIGNAL)
+    fd = libc.call("landlock_create_ruleset", ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
+    try:
+        _allow(fd, "/", REFER)
+        libc.call("landlock_restrict_self", fd, 0)
+    finally:
+        os.close(fd)
+
+
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -13,7 +13,7 @@ HOST = "/.host"
 """Where the zygote keeps the root of the host; no container sees it."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "mime.types")
+ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "mime.types")
 _ACCOUNTS = {
     "passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/workspace:/bin/sh\n",
     "group": "root:x:0:\nuser:x:1000:\n",
@@ -56,7 +56,7 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
     for name in DEVICES:
         bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
     Path(root, "etc").mkdir()
-    for name in _ETC:
+    for name in ETC:
         if Path("/etc", name).exists():
             bind(os.path.realpath(f"/etc/{name}"), f"{root}/etc/{name}")
     for name, text in _ACCOUNTS.items():

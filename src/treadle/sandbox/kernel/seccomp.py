@@ -8,6 +8,7 @@ import ctypes
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from treadle.sandbox.kernel import libc
@@ -128,29 +129,30 @@ MACHINES: Mapping[str, Machine] = {
 """The table of aarch64 was run by an interpreter in the tests, and never on such a machine."""
 
 
-def program(machine: Machine, *, sockets: bool) -> list[Instruction]:
+def program(
+    machine: Machine, *, sockets: bool, more: Mapping[int, list[Instruction]] = MappingProxyType({})
+) -> list[Instruction]:
     """The filter.
 
     Args:
         machine: whose numbers are used.
         sockets: whether sockets of AF_UNIX may be made; no others ever.
+        more: by the number of a call, what decides about it, instead of what is here.
     """
     allow, denied = (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EPERM)
-    checks: list[tuple[int, list[Instruction]]] = [
-        (machine.clone, [_load(0), (JSET, 0, 1, _NAMESPACES), denied, allow]),
-        (
-            machine.clone3,
-            [(RET, 0, 0, ERRNO | ENOSYS)],
-        ),  # its flags are in memory, where nobody can check them
-        (machine.socket, _sockets() if sockets else [(RET, 0, 0, ERRNO | EAFNOSUPPORT)]),
-        (machine.socketpair, _sockets()),
-        (machine.fcntl, [_load(1), (JEQ, 0, 1, _F_SETSIG), denied, allow]),
-        (machine.prlimit, [_load(0), (JEQ, 0, 1, 0), allow, denied]),  # one's own: PID 1 has the same user
-        (machine.prctl, [_load(0), (JEQ, 0, 1, _PR_SET_DUMPABLE), denied, allow]),
-        (machine.setsockopt, _options()),
-        (machine.ioctl, [_load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied]),
-        (machine.personality, [_load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow]),
-    ]
+    checks: dict[int, list[Instruction]] = {
+        machine.clone: [load(0), (JSET, 0, 1, _NAMESPACES), denied, allow],
+        machine.clone3: [(RET, 0, 0, ERRNO | ENOSYS)],  # its flags are in memory: nobody can check them
+        machine.socket: _sockets() if sockets else [(RET, 0, 0, ERRNO | EAFNOSUPPORT)],
+        machine.socketpair: _sockets(),
+        machine.fcntl: [load(1), (JEQ, 0, 1, _F_SETSIG), denied, allow],
+        machine.prlimit: [load(0), (JEQ, 0, 1, 0), allow, denied],  # one's own: PID 1 has the same user
+        machine.prctl: [load(0), (JEQ, 0, 1, _PR_SET_DUMPABLE), denied, allow],
+        machine.setsockopt: _options(),
+        machine.ioctl: [load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied],
+        machine.personality: [load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow],
+        **more,
+    }
     made: list[Instruction] = [
         (LOAD, 0, 0, _ARCHITECTURE),
         (JEQ, 1, 0, machine.audit),
@@ -159,25 +161,25 @@ def program(machine: Machine, *, sockets: bool) -> list[Instruction]:
         (JGE, 0, 1, _X32),
         denied,
     ]
-    for number, check in checks:
+    for number, check in checks.items():
         made += [(JEQ, 0, len(check), number), *check]
     return made + _search(list(_steps(machine.allowed.values())))
 
 
-def _load(argument: int) -> Instruction:
+def load(argument: int) -> Instruction:
     return (LOAD, 0, 0, _ARGUMENTS + 8 * argument)
 
 
 def _sockets() -> list[Instruction]:
-    return [_load(0), (JEQ, 0, 1, _AF_UNIX), (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EAFNOSUPPORT)]
+    return [load(0), (JEQ, 0, 1, _AF_UNIX), (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EAFNOSUPPORT)]
 
 
 def _options() -> list[Instruction]:
     """A larger buffer is a wish: it is not fulfilled, and that is no error."""
     return [
-        _load(1),
+        load(1),
         (JEQ, 0, 2, _SOL_SOCKET),
-        _load(2),
+        load(2),
         (JEQ, 1, 0, _SO_SNDBUF),
         (RET, 0, 0, ALLOW),
         (RET, 0, 0, ERRNO),

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, NoReturn
 
 from treadle.sandbox.box import Limits
-from treadle.sandbox.kernel import landlock, libc, limits, root, seccomp, zygote
+from treadle.sandbox.kernel import landlock, libc, limits, namespaces, root, seccomp
 
 
 def first_failure(
@@ -71,7 +71,7 @@ def _zygote(told: int, folder: str, folders: Mapping[str, str], uid: int | None,
         libc.unshare(libc.CLONE_NEWNS | (libc.CLONE_NEWUSER if user else 0))
     if user:
         with _step("uid_map", told):
-            zygote.map_user(os.getpid(), user, os.getegid())
+            namespaces.map_user(os.getpid(), user, os.getegid())
     with _step("mount", told):
         libc.mount(None, "/", None, libc.MS_REC | libc.MS_SLAVE)
         root.build_template(folder, folders)
@@ -79,7 +79,7 @@ def _zygote(told: int, folder: str, folders: Mapping[str, str], uid: int | None,
         root.enter_template(folder)
     held, go = os.pipe()
     with _step("clone", told):
-        pid = libc.clone(zygote.NAMESPACES)
+        pid = libc.clone(namespaces.NAMESPACES)
     if pid == 0:
         os.close(go)
         if os.read(held, 1):
@@ -87,7 +87,7 @@ def _zygote(told: int, folder: str, folders: Mapping[str, str], uid: int | None,
         os._exit(1)
     with _step("uid_map", told):
         outside = (os.geteuid(), os.getegid()) if uid is None else (uid, uid)
-        zygote.map_user(pid, *outside)
+        namespaces.map_user(pid, *outside)
     os.write(go, b"g")
     os.waitpid(pid, 0)
     os._exit(0)

@@ -4,9 +4,11 @@ import os
 import re
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from treadle.sandbox.kernel import tree
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,9 +27,9 @@ class Process(NamedTuple):
     began: int
 
 
-def processes() -> Iterator[Process]:
-    """Those of the container, without PID 1."""
-    for pid in _pids():
+def processes(pids: Iterable[int]) -> Iterator[Process]:
+    """Those of these that are there."""
+    for pid in pids:
         fields = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         if len(fields) > 19:
             own, children = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
@@ -35,7 +37,8 @@ def processes() -> Iterator[Process]:
             yield Process(pid, state, own / _TICKS, (own + children) / _TICKS, int(fields[19]))
 
 
-def _pids() -> list[int]:
+def pids() -> list[int]:
+    """Of the PID namespace, without PID 1."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]  # noqa: PTH208
 
 
@@ -58,22 +61,22 @@ def disk() -> tuple[int, int]:
 class Memory:
     """What a container holds, without a control group that would know it."""
 
-    _socket_bytes: int = field(default_factory=lambda: _socket_bytes(), init=False)
+    _socket_bytes: int = field(default_factory=lambda: socket_bytes(), init=False)
     _shared: dict[bytes, int] = field(default_factory=dict[bytes, int], init=False)
     """The largest extent that was seen of each piece of shared memory that is mapped somewhere."""
 
     def used(self, limit: int) -> int:
         """Bytes of its processes and files; only above `limit` is it found out what is counted twice."""
-        pids = _pids()
-        rest = self._mapped(pids) + _sockets() * self._socket_bytes + disk()[0]
-        resident = sum(map(_resident, pids))
+        numbers = list(tree.alive(os.getpid()))
+        rest = self._mapped(numbers) + _sockets() * self._socket_bytes + disk()[0]
+        resident = sum(map(_resident, numbers))
         if resident + rest <= limit:
             return resident + rest
-        return sum(map(_private, pids)) + rest
+        return sum(map(_private, numbers)) + rest
 
-    def _mapped(self, pids: list[int]) -> int:
+    def _mapped(self, numbers: Iterable[int]) -> int:
         seen: dict[bytes, int] = {}
-        for pid in pids:
+        for pid in numbers:
             for begin, end, offset, which in _SHARED.findall(_read(f"/proc/{pid}/maps")):
                 size = int(offset, 16) + int(end, 16) - int(begin, 16)
                 seen[which] = max(size, seen.get(which, self._shared.get(which, 0)))
@@ -93,7 +96,7 @@ def _private(pid: int) -> int:
     return sum(int(one or other) for one, other in found) * 1024 if found else _resident(pid)
 
 
-def _socket_bytes() -> int:
+def socket_bytes() -> int:
     """What a socket may keep for its reader."""
     with socket.socket(socket.AF_UNIX) as asked:
         return asked.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -116,8 +119,8 @@ class Times:
     _ended_s: float = field(default=0.0, init=False)
     """Of processes that were seen and are gone."""
 
-    def cpu_s(self) -> float:
-        now = list(processes())
+    def cpu_s(self, processes: Iterable[Process]) -> float:
+        now = list(processes)
         seen = {(each.pid, each.began): each.own_s for each in now}
         self._ended_s += sum(spent for each, spent in self._seen.items() if each not in seen)
         self._seen = seen

@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.sandbox.box import MIB, Limits
 from treadle.sandbox.kernel import usage
-from treadle.sandbox.kernel.cgroups import Group
+from treadle.sandbox.kernel.place import Place
 
 WATCH_S = 0.1
 """Seconds between two looks at running code, at least."""
@@ -22,7 +21,7 @@ SETTLE_S, _STEP_S = 0.1, 0.0002
 _PROCESSORS = os.cpu_count() or 1
 
 
-def settle(number: signal.Signals) -> None:
+def settle(place: Place, number: signal.Signals) -> None:
     """Stop all processes but this one, or let them go on, and wait until each does.
 
     What is forked meanwhile may have got the signal before, or not at all: so it is sent again.
@@ -31,14 +30,14 @@ def settle(number: signal.Signals) -> None:
     wanted = "TtZX" if number == signal.SIGSTOP else "RSDIZX"
     while True:
         _signal(number)
-        if all(each.state in wanted for each in usage.processes()) or time.monotonic() > end:
+        if all(each.state in wanted for each in place.processes()) or time.monotonic() > end:
             return
         time.sleep(_STEP_S)
 
 
 def _signal(number: signal.Signals) -> None:
     """To every process of the container but this one, in one go."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(-1, number)
 
 
@@ -46,9 +45,7 @@ def _signal(number: signal.Signals) -> None:
 class Watchdog:
     """Looks as often as it takes; with a control group, the kernel bounds the memory by itself."""
 
-    limits: Limits
-    group: Group | None
-    _memory: usage.Memory | None = field(init=False)
+    place: Place
     _times: usage.Times = field(default_factory=usage.Times, init=False)
     _frozen: bool = field(default=False, init=False)
     _cell: int = field(default=0, init=False)
@@ -56,20 +53,17 @@ class Watchdog:
     """At which processor time of the container the cell has used up its own."""
     _due: float = field(default=0.0, init=False)
 
-    def __post_init__(self) -> None:
-        self._memory = None if self.group else usage.Memory()
-
     def freeze(self) -> None:
-        settle(signal.SIGSTOP)
+        settle(self.place, signal.SIGSTOP)
         self._frozen = True
-        self._due = time.monotonic() + FROZEN_WATCH_S
+        self._due = 0.0  # a last look
 
     def thaw(self, cell: int, cpu_s: float) -> None:
         """Let a cell run, that may use so much processor time."""
         self._frozen = False
         self._cell, self._cpu_s = cell, self._spent() + cpu_s
         self._due = time.monotonic() + WATCH_S
-        settle(signal.SIGCONT)
+        settle(self.place, signal.SIGCONT)
 
     def wait_s(self) -> float:
         """Until the next look."""
@@ -80,15 +74,15 @@ class Watchdog:
         if self.wait_s() > 0:
             return None
         os.stat("/proc")  # noqa: PTH116  where the code has closed its root, this ends, and the container
-        used = 0 if self.group else self.memory_bytes()
-        if used > self.limits.memory_mib * MIB:
-            return {"op": "over", "what": "memory", "bytes": used}
+        if what := self.place.excess(final=self._frozen):
+            return {"op": "over", "what": what}
         if self._frozen:
             _signal(signal.SIGSTOP)  # whatever woke it
             self._due = time.monotonic() + FROZEN_WATCH_S
             return None
         left = self._cpu_s - self._spent()
-        exact = self.group is not None and self.group.counts_cpu
+        group = self.place.group
+        exact = group is not None and group.counts_cpu
         soonest = left / _PROCESSORS if exact else 0.0
         self._due = time.monotonic() + min(max(WATCH_S, soonest), 3600)
         if left > 0:
@@ -96,14 +90,9 @@ class Watchdog:
         self._cpu_s = math.inf  # once is enough
         return {"op": "over", "what": "cpu", "cell": self._cell}
 
-    def memory_bytes(self) -> int:
-        if self._memory is None:
-            assert self.group
-            return self.group.memory_bytes()
-        return self._memory.used(self.limits.memory_mib * MIB)
-
     def _spent(self) -> float:
         """Processor time of the code in seconds; what this process takes is not the code's."""
-        if self.group and self.group.counts_cpu:
-            return self.group.cpu_s() - time.process_time()
-        return self._times.cpu_s()
+        group = self.place.group
+        if group and group.counts_cpu:
+            return group.cpu_s() - time.process_time()
+        return self._times.cpu_s(self.place.processes())

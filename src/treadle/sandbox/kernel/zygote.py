@@ -16,21 +16,12 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from treadle.sandbox.box import CACHE, ENVIRONMENT, MAX_PACKET_BYTES, PACKAGES, TEMPORARY, Box, Limits, Mount
-from treadle.sandbox.kernel import cgroups, init, libc, mounts, root
+from treadle.sandbox.kernel import landlocked, libc, namespaces, neutral, root
+from treadle.sandbox.kernel.place import Maker, Order
 
-NAMESPACES = (
-    libc.CLONE_NEWUSER
-    | libc.CLONE_NEWNS
-    | libc.CLONE_NEWPID
-    | libc.CLONE_NEWNET
-    | libc.CLONE_NEWIPC
-    | libc.CLONE_NEWUTS
-    | libc.CLONE_NEWCGROUP
-)
 PRELOADED = (
     "asyncio",
     "json",
@@ -59,6 +50,8 @@ class Setup:
     path: Sequence[str]
     """`sys.path`, inside."""
     preloaded: Sequence[str]
+    forgotten: str = ""
+    """Where there are no namespaces: the folder of the host that Treadle is in."""
 
 
 def enter(setup: Setup, connection: int) -> NoReturn:
@@ -66,7 +59,7 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     if os.geteuid() != 0:
         uid, gid = os.geteuid(), os.getegid()
         libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNS)
-        map_user(os.getpid(), uid, gid)
+        namespaces.map_user(os.getpid(), uid, gid)
     else:
         libc.unshare(libc.CLONE_NEWNS)
     libc.mount(None, "/", None, libc.MS_REC | libc.MS_SLAVE)
@@ -75,14 +68,16 @@ def enter(setup: Setup, connection: int) -> NoReturn:
     os.set_inheritable(connection, True)
     if os.geteuid() != 0:
         _keep_capabilities()
-    rest = {"name": f"treadle-{Path(setup.root).name}", "preloaded": setup.preloaded}
+    os.execve(setup.python, second_life(setup, connection), dict(ENVIRONMENT))  # noqa: S606
+
+
+def second_life(setup: Setup, connection: int) -> list[str]:
+    """The command that starts it."""
     code = "from treadle.sandbox.kernel import zygote; zygote.serve()"
     start = f"import sys; sys.path[:] = {list(setup.path)!r}; {code}"
-    os.execve(  # noqa: S606
-        setup.python,
-        [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)],
-        dict(ENVIRONMENT),
-    )
+    name = f"treadle-{os.path.basename(setup.root)}"  # noqa: PTH119
+    rest = {"name": name, "preloaded": setup.preloaded, "forgotten": setup.forgotten}
+    return [setup.python, "-I", "-S", "-c", start, str(connection), json.dumps(rest)]
 
 
 def _keep_capabilities() -> None:
@@ -92,29 +87,24 @@ def _keep_capabilities() -> None:
         libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_RAISE, number)
 
 
-def map_user(pid: int, uid: int, gid: int) -> None:
-    """Make `uid` of outside the user of inside."""
-    process = Path("/proc", str(pid))
-    if os.geteuid() != 0:
-        (process / "setgroups").write_text("deny", "ascii")
-    (process / "uid_map").write_text(f"{root.USER} {uid} 1", "ascii")
-    (process / "gid_map").write_text(f"{root.USER} {gid} 1", "ascii")
-
-
 def serve() -> NoReturn:
-    """Second life: import what containers will need, then fork them as the host asks."""
+    """Second life: import what containers will need, then make them as the host asks."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     rest = json.loads(sys.argv[2])
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-    with contextlib.suppress(OSError):  # what is not found there is found out again
-        shutil.copytree(f"{PACKAGES}/{CACHE}", TEMPORARY, dirs_exist_ok=True)
+    if not rest["forgotten"]:
+        with contextlib.suppress(OSError):  # what is not found there is found out again
+            shutil.copytree(f"{PACKAGES}/{CACHE}", TEMPORARY, dirs_exist_ok=True)
     for name in (*PRELOADED, *rest["preloaded"]):
         _import(name)
     importlib.import_module("treadle.sandbox.guest.runner")
+    if rest["forgotten"]:
+        os.chdir("/")
+        neutral.forget(rest["forgotten"])
     gc.collect()
     gc.freeze()
-    place, no_group = cgroups.usable(f"{rest['name']}-0")
-    Zygote(connection, rest["name"], place).serve(no_group.replace(root.HOST, ""))
+    maker = landlocked.Landlocked() if rest["forgotten"] else namespaces.Namespaces(rest["name"])
+    Zygote(connection, maker).serve()
 
 
 def _import(name: str) -> None:
@@ -127,19 +117,14 @@ def _import(name: str) -> None:
 
 
 class Zygote:
-    def __init__(self, connection: socket.socket, name: str, place: cgroups.Place | None) -> None:
+    def __init__(self, connection: socket.socket, maker: Maker) -> None:
+        self._maker = maker
         self._connection = connection
-        self._name = name
-        """That names of its control groups begin with."""
-        self._place = place
-        self._children: dict[int, Sequence[str]] = {}
-        """With the folders of their groups."""
-        self._left: list[str] = []
-        """Groups that could not be removed at once."""
+        self._children: set[int] = set()
         self._own: list[int] = [connection.fileno()]
         """Descriptors that are no container's business."""
 
-    def serve(self, no_group: str) -> NoReturn:
+    def serve(self) -> NoReturn:
         wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own += [wakeup, signalled]
         signal.set_wakeup_fd(signalled)
@@ -148,11 +133,7 @@ class Zygote:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
-        place = self._place
-        folders = [folder.removeprefix(root.HOST) for folder in place.folders] if place else []
-        groups = [f"{folder}/{self._name}-" for folder in folders]
-        group = place.name if place else ""
-        self._tell({"op": "ready", "group": group, "no_group": no_group, "groups": groups})
+        self._tell({"op": "ready", **self._maker.told})
         while True:
             ready = dict(poll.poll())
             if wakeup in ready:
@@ -170,24 +151,20 @@ class Zygote:
     def _end(self) -> NoReturn:
         """The host is gone, and everything goes with it."""
         for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
+            self._maker.end(pid)
         for pid in self._children:
-            os.waitpid(pid, 0)
-            self._forget(pid)
+            self._maker.ended(pid, os.waitpid(pid, 0)[1])
         os._exit(0)
-
-    def _forget(self, pid: int) -> None:
-        """A child is gone, and its group goes as well, if the kernel is ready for that."""
-        left = [*self._left, *self._children.get(pid, ())]
-        self._left = [folder for folder in left if not cgroups.remove([folder])]
 
     def _reap(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            self._forget(pid)
-            self._children.pop(pid, None)
+            if pid not in self._children:  # an orphan of a container
+                continue
+            self._children.remove(pid)
+            self._maker.ended(pid, status)
             self._tell({"op": "ended", "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> None:
@@ -197,10 +174,12 @@ class Zygote:
         request = json.loads(data)
         if request["op"] == "kill":
             if request["pid"] in self._children:  # not reaped yet: the number is still its own
-                os.kill(request["pid"], signal.SIGKILL)
+                self._maker.end(request["pid"])
             return
         try:
-            pid = self._make(request, descriptors)
+            order = Order(request["id"], request["uid"], box_of(request), descriptors, self._own)
+            pid = self._maker.make(order)
+            self._children.add(pid)
         except OSError as error:
             self._tell({"op": "failed", "id": request["id"], "error": str(error)})
         else:
@@ -209,76 +188,6 @@ class Zygote:
             for fd in descriptors:
                 os.close(fd)
 
-    def _make(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        uid: int | None = request["uid"]
-        box = box_of(request)
-        group = self._group(request["id"], box.limits)
-        trees: list[tuple[Mount, int]] = []
-        pid = 0
-        try:
-            trees = mounts.trees(box.mounts, uid)
-            pid = self._fork(uid, group.into if group else None, Beginning(box, descriptors, trees, group))
-            return pid
-        finally:
-            mounts.close(trees)
-            if group:
-                group.close()
-                if pid == 0:
-                    cgroups.remove(group.folders)
-
-    def _group(self, number: int, limits: Limits) -> cgroups.Group | None:
-        return cgroups.make(self._place, f"{self._name}-{number}", limits) if self._place else None
-
-    def _fork(self, uid: int | None, into: int | None, beginning: "Beginning") -> int:
-        go, gone = os.pipe()
-        pid = libc.clone(NAMESPACES, into)
-        if pid == 0:
-            try:
-                for fd in (gone, *self._own):
-                    os.close(fd)
-                _begin(go, beginning)
-            finally:  # never back into the zygote
-                os._exit(1)
-        os.close(go)
-        self._children[pid] = beginning.group.folders if beginning.group else ()
-        try:
-            map_user(pid, os.geteuid() if uid is None else uid, os.getegid() if uid is None else uid)
-            os.write(gone, b"g")
-        except OSError:
-            os.kill(pid, signal.SIGKILL)
-            raise
-        finally:
-            os.close(gone)
-        return pid
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a container is begun with."""
-
-    box: Box
-    descriptors: Sequence[int]
-    """Control, bridge, output, errors."""
-    trees: Sequence[tuple[Mount, int]]
-    group: cgroups.Group | None
-
-
-def _begin(go: int, given: Beginning) -> NoReturn:
-    """The first steps of a container, in its PID 1."""
-    signal.set_wakeup_fd(-1)
-    control, bridge, output, errors = given.descriptors
-    channel = socket.socket(fileno=control)
-    if os.read(go, 1) != b"g":
-        os._exit(1)
-    os.close(go)
-    if os.getgroups():
-        os.setgroups([])
-    os.setresgid(root.USER, root.USER, root.USER)
-    os.setresuid(root.USER, root.USER, root.USER)
-    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
-    libc.sethostname("container")
-    init.run(channel, (bridge, output, errors), given.box, given.trees, given.group)
-
 
 def box_of(request: Mapping[str, Any]) -> Box:
     return Box(
@@ -286,6 +195,8 @@ def box_of(request: Mapping[str, Any]) -> Box:
         [Mount(**mount) for mount in request["mounts"]],
         request["environment"],
         bytes.fromhex(request["seccomp"]),
+        request["root"],
+        request["readable"],
     )
 
 

@@ -1,0 +1,166 @@
+"""How each rung starts the process that containers are forked from, and what it is asked for."""
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+
+from treadle.errors import CapabilityUnsupported, SandboxError
+from treadle.sandbox.box import ENVIRONMENT, PACKAGES, PYTHON, TREADLE, Mount, RungName, environment
+
+if TYPE_CHECKING:  # Linux alone has what is in there
+    from treadle.sandbox.claims import Claim
+    from treadle.sandbox.kernel.seccomp import Machine
+
+_SOURCE = Path(__file__).parents[2]
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Kind(Protocol):
+    """Containers of one kind."""
+
+    def command(
+        self, packages: str | None, preloaded: Sequence[str], claimed: "Claim", connection: int
+    ) -> list[str]:
+        """What starts a zygote, which speaks on the descriptor `connection`."""
+        ...
+
+    def zygote_environment(self) -> Mapping[str, str]: ...
+
+    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+        """What the zygote has to be told of the next container."""
+        ...
+
+
+def kind_of(rung: RungName) -> Kind:
+    return Rooted() if rung in ("1", "2") else Rootless(same_user=rung == "3b")
+
+
+async def best_rung() -> RungName:
+    """The best rung of this host.
+
+    Raises:
+        SandboxError: it has none; the message says why.
+    """
+    from treadle.sandbox.ladder import check_minimum, found
+
+    try:
+        known = found()
+        report = check_minimum(report=known) if known else await anyio.to_thread.run_sync(check_minimum)
+    except CapabilityUnsupported as error:
+        raise SandboxError(str(error)) from error
+    assert report.name
+    return report.name
+
+
+def check_mounts(rung: RungName, mounts: Sequence[Mount]) -> None:
+    """Refuse mounts where there are none.
+
+    Raises:
+        SandboxError: there are, and the rung has no mount namespace.
+    """
+    if mounts and rung in ("3", "3b"):
+        raise SandboxError(
+            f"rung {rung} cannot show a folder of the host ({mounts[0].source!r}) in a container: it has no "
+            "mount namespace. Put the files in with `put` and take them out with `collect`, or run on a host "
+            "of rung 2 (`treadle doctor` says what this one lacks)"
+        )
+
+
+class Rooted:
+    """Rungs 1 and 2: the zygote, and each container, has a root of its own."""
+
+    def command(
+        self, packages: str | None, preloaded: Sequence[str], claimed: "Claim", connection: int
+    ) -> list[str]:
+        from treadle.sandbox.kernel.zygote import Setup
+
+        folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
+        if packages:
+            folders[PACKAGES] = packages
+        path = [*_library(PYTHON), TREADLE, *([PACKAGES] if packages else [])]
+        setup = Setup(str(claimed.folder), folders, f"{PYTHON}/bin/{_VERSION}", path, preloaded)
+        code = (
+            f"import sys, json; sys.path.insert(0, {str(_SOURCE)!r})\n"
+            "from treadle.sandbox.kernel import zygote\n"
+            "zygote.enter(zygote.Setup(**json.loads(sys.argv[2])), int(sys.argv[1]))"
+        )
+        return [sys.executable, "-I", "-S", "-c", code, str(connection), json.dumps(asdict(setup))]
+
+    def zygote_environment(self) -> Mapping[str, str]:
+        return {"PATH": os.defpath}
+
+    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+        from treadle.sandbox.kernel import seccomp
+
+        made = seccomp.program(machine(), sockets=True)
+        return {
+            "uid": claimed.next_uid(),
+            "environment": dict(ENVIRONMENT),
+            "seccomp": seccomp.packed(made).hex(),
+            "root": "",
+            "readable": [],
+        }
+
+
+class Rootless:
+    """Rungs 3 and 3b: the interpreter and the packages are where they are on the host."""
+
+    def __init__(self, *, same_user: bool) -> None:
+        self._same_user = same_user
+        self._work: Path | None = None
+        self._packages: str | None = None
+
+    def command(
+        self, packages: str | None, preloaded: Sequence[str], claimed: "Claim", connection: int
+    ) -> list[str]:
+        from treadle.sandbox.kernel.zygote import Setup, second_life
+
+        self._work = claimed.work()
+        self._packages = packages
+        path = [*_library(sys.base_prefix), str(_SOURCE), *([packages] if packages else [])]
+        setup = Setup("", {}, f"{sys.base_prefix}/bin/{_VERSION}", path, preloaded, str(_SOURCE))
+        return second_life(setup, connection)
+
+    def zygote_environment(self) -> Mapping[str, str]:
+        return environment(sys.base_prefix, str(self._work))
+
+    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+        from treadle.sandbox.kernel import seccomp
+        from treadle.sandbox.kernel.shared import shared_program
+
+        root = f"{self._work}/{secrets.token_hex(8)}"
+        made = shared_program(machine(), same_user=self._same_user)
+        interpreter = [f"{sys.base_prefix}/{name}" for name in ("bin", "lib", "lib64", "share")]
+        return {
+            "uid": None if self._same_user else claimed.next_uid(),
+            "environment": dict(environment(sys.base_prefix, root)),
+            "seccomp": seccomp.packed(made).hex(),
+            "root": root,
+            "readable": [*interpreter, *([self._packages] if self._packages else [])],
+        }
+
+
+def _library(python: str) -> list[str]:
+    library = f"{python}/lib/{_VERSION}"
+    return [library, f"{library}/lib-dynload"]
+
+
+def machine() -> "Machine":
+    """What filters of system calls are made for.
+
+    Raises:
+        SandboxError: another machine than that.
+    """
+    from treadle.sandbox.kernel import libc, seccomp
+
+    found = seccomp.MACHINES.get(libc.MACHINE)
+    if found is None:
+        raise SandboxError(f"containers need a machine of x86_64 or aarch64, not {libc.MACHINE}")
+    return found
