@@ -64,6 +64,7 @@ def test_a_function_is_told_as_a_spec_and_a_policy() -> None:
             },
             "required": ["a"],
         },
+        returns="int",
     )
     assert made.policy == ToolPolicy()
     assert repr(made) == f"FunctionTool({add!r})"

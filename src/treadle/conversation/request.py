@@ -18,6 +18,8 @@ class ToolSpec:
     """JSON Schema 2020-12 of an object."""
     extra: Mapping[str, object] = EMPTY
     """Wire fields that Treadle does not interpret (`cache_control`, `strict`, `allowed_callers`, ...)."""
+    returns: str = ""
+    """The annotation of what it gives, for code that calls it; empty where nobody knows. Not sent."""
 
 
 @immutable

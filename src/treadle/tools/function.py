@@ -155,7 +155,10 @@ class FunctionTool:
         self._threads = threads
         self.policy: ToolPolicy = options.policy
         self.spec: ToolSpec = ToolSpec(
-            self._description.name, self._description.description, self._description.parameters
+            self._description.name,
+            self._description.description,
+            self._description.parameters,
+            returns=self._description.returns,
         )
 
     def __repr__(self) -> str:

@@ -38,6 +38,8 @@ class Description:
     """The parameters that the function takes by position only, in order."""
     names: Sequence[str]
     """The parameters; field `p0` of the model is the first."""
+    returns: str
+    """What it gives, as annotated; empty where it is not, or where the model gets another form of it."""
     model: "Callable[[], type[BaseModel]]"
     """Checks the arguments. A function: pydantic is not loaded before the first call, if it can wait."""
 
@@ -128,8 +130,16 @@ def _describe(function: Callable[..., object], name: str | None, description: st
         parameters=schema,
         positional=tuple(each.name for each in parameters if each.kind is Parameter.POSITIONAL_ONLY),
         names=tuple(each.name for each in parameters),
+        returns=_returned(function),
         model=model,
     )
+
+
+def _returned(function: Callable[..., object]) -> str:
+    annotation = inspect.signature(function).return_annotation
+    if annotation is inspect.Signature.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _checked_name(function: Callable[..., object], name: str | None) -> str:
