@@ -1,6 +1,7 @@
 """Tools told as functions."""
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,11 +13,8 @@ from treadle.execution.stubs import annotated, stubs
 from treadle.tools.function import FunctionTool
 
 
-def spec(name: str, returns: str = "", **properties: object) -> ToolSpec:
-    required = [
-        key for key, shape in properties.items() if not (isinstance(shape, dict) and "default" in shape)
-    ]
-    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+def spec(name: str, properties: Mapping[str, object] | None = None, returns: str = "") -> ToolSpec:
+    schema = {"type": "object", "properties": properties or {}, "required": list(properties or {})}
     return ToolSpec(name, f"About {name}.", schema, returns=returns)
 
 
@@ -65,7 +63,7 @@ def test_names_that_python_has_not_are_mapped_and_both_are_told() -> None:
 
 
 def test_a_parameter_that_python_cannot_name_is_given_in_a_dict() -> None:
-    [stub] = stubs([spec("f", **{"in": {"type": "string"}, "b": {"type": "integer"}})]).values()
+    [stub] = stubs([spec("f", {"in": {"type": "string"}, "b": {"type": "integer"}})]).values()
 
     assert stub.text.startswith("async def f(b: int) -> Any:")
     assert "in one dict, with these keys too: 'in': str" in stub.text
@@ -103,7 +101,7 @@ def test_a_schema_is_told_as_a_type(shape: dict[str, Any], annotation: str) -> N
 
 
 def test_only_a_tool_annotated_as_str_gives_its_text() -> None:
-    made = stubs([spec("a", "str"), spec("b", "list[int]"), spec("c")])
+    made = stubs([spec("a", returns="str"), spec("b", returns="list[int]"), spec("c")])
 
     assert [stub.told["text"] for stub in made.values()] == [True, False, False]
 
@@ -116,19 +114,31 @@ def test_quotes_in_a_description_do_not_end_it() -> None:
     assert ast.get_docstring(function) == 'It says """hi""" and C:\\new\n\nTwice.'
 
 
-JSON_SCHEMAS = st.recursive(
-    st.sampled_from([{"type": kind} for kind in ("string", "integer", "number", "boolean", "null", "array")]),
-    lambda inner: st.one_of(
-        st.builds(lambda items: {"type": "array", "items": items}, inner),
-        st.builds(lambda options: {"anyOf": options}, st.lists(inner, max_size=3)),
-        st.builds(lambda values: {"type": "object", "additionalProperties": values}, inner),
-    ),
-)
+Shape = dict[str, object]
+
+
+def _deeper(inner: st.SearchStrategy[Shape]) -> st.SearchStrategy[Shape]:
+    def array(items: Shape) -> Shape:
+        return {"type": "array", "items": items}
+
+    def union(options: list[Shape]) -> Shape:
+        return {"anyOf": options}
+
+    def table(values: Shape) -> Shape:
+        return {"type": "object", "additionalProperties": values}
+
+    return st.one_of(
+        st.builds(array, inner), st.builds(union, st.lists(inner, max_size=3)), st.builds(table, inner)
+    )
+
+
+PLAIN: list[Shape] = [{"type": kind} for kind in ("string", "integer", "number", "boolean", "null", "array")]
+JSON_SCHEMAS = st.recursive(st.sampled_from(PLAIN), _deeper)
 
 
 @given(st.text(min_size=1, max_size=20), st.dictionaries(st.text(max_size=8), JSON_SCHEMAS, max_size=4))
-def test_any_tool_is_told_as_python(name: str, properties: dict[str, Any]) -> None:
-    [(called, stub)] = stubs([spec(name, **properties)]).items()
+def test_any_tool_is_told_as_python(name: str, properties: dict[str, Shape]) -> None:
+    [(called, stub)] = stubs([spec(name, properties)]).items()
 
     assert called.isidentifier()
     [function] = ast.parse(stub.text).body

@@ -175,7 +175,7 @@ finally:
 
     assert outcome.timed_out
     assert outcome.failure
-    assert outcome.failure.message.endswith("CallRefused: the cell is being stopped")
+    assert outcome.failure.message.endswith("ToolError: the cell is being stopped")
 
 
 async def test_a_cell_that_is_cancelled_twice_ends_with_its_container(container: Container) -> None:
@@ -272,10 +272,10 @@ async def test_a_handler_that_cancels_itself_is_an_error_in_the_code(container: 
     async def cancelled(call: Call) -> object:
         raise asyncio.CancelledError
 
-    code = "try:\n    await get()\nexcept Exception as error: print(error.kind)"
+    code = "try:\n    await get()\nexcept ToolError as error: print(error)"
     outcome = await container.execute(code, tools=["get"], on_call=cancelled, limit_s=2)
 
-    assert outcome.stdout == "CancelledError\n"
+    assert outcome.stdout == "ToolError\n"
 
 
 async def test_time_counts_while_answers_are_not_taken(container: Container) -> None:

@@ -117,7 +117,7 @@ print(asyncio.run(main())["city"])
     outcome = await container.execute(code, tools=["weather", "fail"], on_call=answer)
 
     assert outcome.failure is None, outcome.stderr
-    assert outcome.stdout == "20 Rome Bern\nCallRefused no such city\nBonn\n"
+    assert outcome.stdout == "20 Rome Bern\nToolError no such city\nBonn\n"
     assert [call.id for call in seen] == [1, 2, 3, 4, 5]
 
 
@@ -150,7 +150,7 @@ for what in ("nan", "object", "large"):
 """
     outcome = await container.execute(code, tools=["get"], on_call=answer)
 
-    assert outcome.stdout == "nan CallRefused\nobject CallRefused\nlarge CallRefused\n", outcome.stderr
+    assert outcome.stdout == "nan ToolError\nobject ToolError\nlarge ToolError\n", outcome.stderr
 
 
 async def test_waiting_for_a_call_is_not_running(container: Container) -> None:

@@ -108,7 +108,7 @@ class Container:
         self,
         code: str,
         *,
-        tools: Sequence[str] = (),
+        tools: Sequence[str | Mapping[str, Any]] = (),
         on_call: OnCall | None = None,
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
@@ -117,7 +117,8 @@ class Container:
 
         Args:
             code: Python; `await` may stand at the top level.
-            tools: names of async functions that the code finds.
+            tools: async functions that the code finds: their names, or all that it is told of them, as
+                `guest.functions.Told` has it.
             on_call: runs their calls.
             on_output: is told what the code prints, in chunks, while it does; nobody waits for it but the
                 end of the cell, for some seconds. Where it is slow, chunks are longer, and lose their middle.
@@ -133,14 +134,15 @@ class Container:
         if self._cell:
             raise SandboxError("a cell of this container is running already")
         loop = asyncio.get_running_loop()
-        told = {"t": "exec", "id": self._cells + 1, "code": code, "tools": [{"name": name} for name in tools]}
+        functions = [{"name": each} if isinstance(each, str) else each for each in tools]
+        told = {"t": "exec", "id": self._cells + 1, "code": code, "tools": functions}
         try:
             data = frame(told)
         except ValueError as error:
             raise InvalidArgument(f"the code cannot be sent: {error}") from error
         self._cells += 1
         live = Live(on_output) if on_output else None
-        names = frozenset(tools)
+        names = frozenset(each["name"] for each in functions)
         cell = Cell(self._cells, self._bridge, on_call or _nobody, names, loop.create_future(), live)
         cell.clock = Clock(self._limits.cpu_s if limit_s is None else limit_s, lambda: self._late(cell))
         self._cell = cell

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 Frame: TypeAlias = dict[str, Any]
 _Deliver: TypeAlias = Callable[[Frame], object]
 
+_loads, _dumps = json.loads, json.dumps  # the code may put others in their place
+
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 LOOK_AGAIN_S = 0.01
 """Seconds after which whoever waits for the socket looks what others did."""
@@ -114,13 +116,24 @@ class Bridge:
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> object:
         """What the host gives for a call."""
-        if not self.ours:
-            raise RuntimeError("this is a fork of the process that the code began in: tools are called there")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Frame] = loop.create_future()
         loop.add_reader(self._connection, self._pump)
         self._ask(name, arguments, lambda frame: _deliver(loop, future, frame))
         return _value(await future)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> object:
+        """The same where no event loop runs: this thread waits."""
+        answers: list[Frame] = []
+        number = self._ask(name, arguments, answers.append)
+        while not answers:
+            if number not in self._waiting:
+                raise RuntimeError("the cell in which this call was made has ended")
+            if self._gone:
+                raise HostGone
+            self._wait()
+            self._pump()
+        return _value(answers[0])
 
     def finish(self, frame: Mapping[str, Any]) -> None:
         """Say that the cell is done. What it still waits for is of no interest any more."""
@@ -134,20 +147,24 @@ class Bridge:
         with self.whole, self._writing:
             self._write_all(encoded(frame))
 
-    def _ask(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> None:
-        while not self._asked(name, arguments, deliver):
+    def _ask(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> int:
+        if not self.ours:
+            raise RuntimeError("this is a fork of the process that the code began in: tools are called there")
+        while not (number := self._asked(name, arguments, deliver)):
             self._running.wait()
+        return number
 
-    def _asked(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> bool:
+    def _asked(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> int:
+        """The number of the call; 0: no cell is running."""
         with self.whole, self._writing:
             if not self._running.is_set():
-                return False
+                return 0
             self._last += 1
             number = self._last
             data = encoded({"t": "call", "id": number, "name": name, "args": arguments})
             self._waiting[number] = deliver
             self._write_all(data)
-            return True
+            return number
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -182,12 +199,15 @@ class Bridge:
             (size,) = struct.unpack_from(">I", self._buffer)
             if len(self._buffer) < 4 + size:
                 return
-            frame: Frame = json.loads(self._buffer[4 : 4 + size])
+            frame: Frame = _loads(self._buffer[4 : 4 + size])
             del self._buffer[: 4 + size]
             if frame["t"] == "exec":
                 self._cells.append(frame)
-            elif deliver := self._waiting.pop(frame["id"], None):
+            elif deliver := self._waiting.get(frame["id"]):
                 deliver(frame)
+                self._waiting.pop(
+                    frame["id"], None
+                )  # last: who does not find it has its answer, or gets none
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Frame]", frame: Frame) -> None:
@@ -212,7 +232,7 @@ def _value(frame: Frame) -> object:
 
 def encoded(frame: Mapping[str, Any]) -> bytes:
     """The bytes of `frame`. Raises ValueError for what is no JSON, or too long."""
-    body = json.dumps(frame, allow_nan=False, separators=(",", ":")).encode("ascii")
+    body = _dumps(frame, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_FRAME_BYTES:
         raise ValueError(f"{len(body)} bytes are too long for one message: the limit is {MAX_FRAME_BYTES}")
     return struct.pack(">I", len(body)) + body

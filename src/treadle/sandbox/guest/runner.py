@@ -13,10 +13,11 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
+from treadle.sandbox.guest import functions
 from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
@@ -75,13 +76,13 @@ class Runner:
         code: str = frame["code"]
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         scope = self._module.__dict__
-        for tool in frame["tools"]:
-            scope[tool["name"]] = _stub(self._bridge, tool["name"])
+        tools = {tool["name"]: functions.function(self._bridge, tool) for tool in frame["tools"]}
+        scope.update(tools)
         try:
             try:
                 self._interrupted = None
                 self._running = True
-                self._execute(compile(code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True))
+                self._execute(_compiled(code, name, tools))
             finally:
                 self._running = False
         except BaseException as error:
@@ -109,12 +110,14 @@ class Runner:
             self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLEANUP_S))
 
 
-def _stub(bridge: Bridge, name: str) -> Callable[..., Any]:
-    async def tool(arguments: Mapping[str, Any] | None = None, /, **named: Any) -> Any:
-        return await bridge.call_async(name, {**(arguments or {}), **named})
-
-    tool.__name__ = tool.__qualname__ = name
-    return tool
+def _compiled(code: str, name: str, tools: Collection[str]) -> types.CodeType:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(code, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    if made := functions.taken(tree, tools):
+        raise NameError(
+            f"{made} is a tool, and there already: leave out your own definition and call `await {made}(...)`"
+        )
+    return compile(tree, name, "exec", flags, dont_inherit=True)
 
 
 _NAME = type.__dict__["__name__"].__get__
@@ -127,11 +130,8 @@ def _told(error: BaseException) -> Mapping[str, Any]:
     kind: str = _NAME(type(error))
     if issubclass(type(error), SystemExit):
         return {"kind": "SystemExit", "message": _shown(_CODE(error))[:2000], "text": ""}
-    frames: types.TracebackType | None = _TRACEBACK(error)
-    while frames is not None and not frames.tb_frame.f_code.co_filename.startswith("<cell"):
-        frames = frames.tb_next
     try:
-        text = "".join(traceback.format_exception(type(error), error, frames))
+        text = "".join(traceback.format_exception(type(error), error, _without_ours(_TRACEBACK(error))))
     except BaseException:  # an exception that cannot be shown
         text = f"{kind}\n"
     _flush()
@@ -139,6 +139,23 @@ def _told(error: BaseException) -> Mapping[str, Any]:
         os.write(2, text.encode("utf-8", "backslashreplace"))
     last = (text.strip().splitlines() or [kind])[-1]
     return {"kind": kind, "message": last[:2000], "text": text[-20_000:]}
+
+
+_OURS = os.path.dirname(__file__)  # noqa: PTH120
+
+
+def _without_ours(frames: types.TracebackType | None) -> types.TracebackType | None:
+    """The part of a traceback that is the code's: from the cell on, and not what is behind a tool."""
+    theirs: list[types.TracebackType] = []
+    while frames is not None:
+        name = frames.tb_frame.f_code.co_filename
+        if (theirs or name.startswith("<cell")) and not name.startswith(_OURS):
+            theirs.append(frames)
+        frames = frames.tb_next
+    rest = None
+    for each in reversed(theirs):
+        rest = types.TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return rest
 
 
 def _status(raised: BaseException | None) -> int:
@@ -209,6 +226,7 @@ _THREAD_STACK_BYTES = 1 << 20
 def main(fd: int) -> None:
     """Serve the bridge on `fd`; the process ends with it."""
     asyncio.run = _run_anywhere
+    functions.install()
     if "numpy.random" in sys.modules:  # it knows of no fork: every container would draw the same numbers
         sys.modules["numpy.random"].seed()
     threading.stack_size(_THREAD_STACK_BYTES)
