@@ -1,8 +1,7 @@
 """One run of code in a container, as the host sees it: its clock, and the calls that it waits for."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -29,45 +28,56 @@ HANDLERS_S = 1.0
 
 
 class Clock:
-    """Counts the time in which code runs, and not that in which it waits for calls."""
+    """Counts the time in which code runs, and not that in which it waits for calls.
+
+    Its timer is left alone while calls come and go: when it rings, the deadline may have moved.
+    """
 
     def __init__(self, limit_s: float, over: Callable[[], None]) -> None:
-        self.limit_s = self._left = limit_s
+        self.limit_s = limit_s
         self._over = over
+        self._deadline = 0.0
+        """In the time of the loop; calls that run move it."""
         self._timer: asyncio.TimerHandle | None = None
-        self._began = 0.0
         self._waits = 0
+        self._since = 0.0
         self._stopped = True
 
     def start(self) -> None:
         self._stopped = False
-        self._go_on()
+        self._deadline = asyncio.get_running_loop().time() + self.limit_s
+        self._arm()
 
     def stop(self) -> None:
-        self._pause()
         self._stopped = True
-
-    @contextmanager
-    def waiting(self) -> Generator[None]:
-        self._waits += 1
-        self._pause()
-        try:
-            yield
-        finally:
-            self._waits -= 1
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if not (self._stopped or self._waits or self._timer):
-            loop = asyncio.get_running_loop()
-            self._began = loop.time()
-            self._timer = loop.call_later(max(self._left, 0.0), self._over)
-
-    def _pause(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-            self._left -= asyncio.get_running_loop().time() - self._began
+
+    def hold(self) -> None:
+        """A call began: until `go_on`, no time counts."""
+        if not self._waits:
+            self._since = asyncio.get_running_loop().time()
+        self._waits += 1
+
+    def go_on(self) -> None:
+        self._waits -= 1
+        if not self._waits:
+            self._deadline += asyncio.get_running_loop().time() - self._since
+            self._arm()
+
+    def _arm(self) -> None:
+        if not (self._stopped or self._timer):
+            self._timer = asyncio.get_running_loop().call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waits:
+            return
+        if asyncio.get_running_loop().time() < self._deadline:
+            self._arm()
+        else:
+            self._over()
 
 
 @dataclass(slots=True)
@@ -127,13 +137,13 @@ class Cell:
 
     async def _answer(self, call: Call) -> None:
         """Run a call and write its answer; only while it runs it is that the code waits for."""
+        self.clock.hold()
         try:
-            with self.clock.waiting():
-                if self._stopping:
-                    raise InterruptedError("the cell is being stopped")
-                if call.name not in self.names:
-                    raise NameError(f"there is no tool {call.name!r}")
-                value = await self.on_call(call)
+            if self._stopping:
+                raise InterruptedError("the cell is being stopped")
+            if call.name not in self.names:
+                raise NameError(f"there is no tool {call.name!r}")
+            value = await self.on_call(call)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task and task.cancelling():
@@ -143,6 +153,8 @@ class Cell:
             answer = partial(_raised, call, error)
         else:
             answer = partial(_given, call, value)
+        finally:
+            self.clock.go_on()
         await self.bridge.send(answer)
 
     def stop(self) -> None:

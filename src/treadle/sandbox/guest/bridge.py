@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -87,6 +88,8 @@ class Bridge:
         self._buffer = bytearray()
         self._waiting: dict[int, _Deliver] = {}
         self._cells: deque[Frame] = deque()
+        self._watching: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+        """Loops that watch the socket."""
         self._last = 0
         self._gone = False
 
@@ -118,7 +121,9 @@ class Bridge:
         """What the host gives for a call."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Frame] = loop.create_future()
-        loop.add_reader(self._connection, self._pump)
+        if loop not in self._watching:
+            self._watching.add(loop)
+            loop.add_reader(self._connection, self._pump)
         self._ask(name, arguments, lambda frame: _deliver(loop, future, frame))
         return _value(await future)
 
