@@ -121,6 +121,38 @@ print(asyncio.run(main())["city"])
     assert [call.id for call in seen] == [1, 2, 3, 4, 5]
 
 
+async def test_processes_share_locks_queues_and_memory(container: Container) -> None:
+    if container.root:
+        pytest.skip("without namespaces there is no /dev/shm of its own")
+    code = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.shared_memory import SharedMemory
+
+def square(x):
+    return x * x
+
+fork = multiprocessing.get_context("fork")
+with fork.Lock(), fork.Pool(2) as pool:
+    print(pool.map(square, range(4)))
+with ProcessPoolExecutor(2, mp_context=fork) as pool:
+    print(list(pool.map(square, range(3))))
+queue = fork.Queue()
+process = fork.Process(target=queue.put, args=("said",))
+process.start()
+print(queue.get(timeout=5))
+process.join()
+memory = SharedMemory(create=True, size=16)
+memory.buf[:3] = b"abc"
+print(bytes(memory.buf[:3]))
+memory.close()
+memory.unlink()
+"""
+    outcome = await container.execute(code, limit_s=20)
+
+    assert outcome.stdout == "[0, 1, 4, 9]\n[0, 1, 4]\nsaid\nb'abc'\n", outcome.stderr
+
+
 async def test_many_calls_at_once_and_large_results(container: Container) -> None:
     async def answer(call: Call) -> object:
         await anyio.sleep(0.001)
