@@ -1,0 +1,285 @@
+"""Containers by id: made, found again by their owner, kept while they are used, and ended in time."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
+
+import anyio
+
+from treadle.conversation.request import ToolSpec
+from treadle.errors import InvalidArgument, SandboxError
+from treadle.execution.cell import WAIT_S, Cell, CellResult
+from treadle.execution.journal import Journal, MemoryJournal, Recorded
+from treadle.execution.stubs import stubs
+from treadle.sandbox.container import Container as Sandboxed
+from treadle.sandbox.container import ContainerDied
+from treadle.sandbox.engine import Engine
+from treadle.sandbox.files import Listing
+from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.opening import open_engine
+from treadle.sandbox.output import OnOutput
+
+IDLE_S = 270.0
+"""Seconds without use after which a container ends."""
+MAX_AGE_S = 3600.0
+"""Seconds after which it ends in any case, when its cell is done."""
+MAX_PER_OWNER, MAX_IN_ALL = 20, 200
+_LOOK_S = 5.0
+
+
+class ContainerGone(SandboxError):
+    """There is no such container: it expired, it was closed, it died, or it is somebody else's."""
+
+
+class TooManyContainers(SandboxError):
+    """An owner, or all together, have as many containers as are allowed."""
+
+
+class Container:
+    """A container, as its owner has it. What cells define stays for the next; so do files."""
+
+    def __init__(self, id: str, owner: str, sandboxed: Sandboxed, rules: "Rules") -> None:  # noqa: A002
+        self.id = id
+        self.owner = owner
+        self._sandboxed = sandboxed
+        self._rules = rules
+        self._made = self.used = rules.now()
+        """When it was last used, in seconds since 1970."""
+        self._cells = 0
+        self._cell: Cell | None = None
+        self._work: asyncio.Task[CellResult] | None = None
+        self._gone: str | None = None
+
+    @property
+    def expires_at(self) -> datetime:
+        """When it ends, if nobody uses it until then. While a cell runs or waits it is put off."""
+        return datetime.fromtimestamp(self._expires(), UTC)
+
+    def _expires(self) -> float:
+        rules = self._rules
+        if self.is_busy:
+            waits = [each.deadline_s for each in self._cell.waiting] if self._cell else []
+            left_s = max(waits) - asyncio.get_running_loop().time() if waits else 0.0
+            return rules.now() + left_s + rules.idle_s
+        return min(self.used + rules.idle_s, self._made + rules.max_age_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a cell of it runs or waits."""
+        return self._work is not None and not self._work.done()
+
+    @property
+    def expired(self) -> bool:
+        return self._gone is not None or (not self.is_busy and self._rules.now() >= self._expires())
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        tools: Sequence[ToolSpec] = (),
+        on_output: OnOutput | None = None,
+        limit_s: float | None = None,
+        replay: Recorded | None = None,
+    ) -> Cell:
+        """Begin a cell.
+
+        Args:
+            code: Python; `await` may stand at the top level.
+            tools: that the code may call; whoever iterates over the cell answers the calls.
+            on_output: is told what the code prints, while it does.
+            limit_s: seconds that it may run, not counting those in which it waits for answers.
+            replay: answers of an earlier run, which the same calls get again.
+
+        Raises:
+            ContainerGone: it has ended.
+            SandboxError: a cell of it is running already.
+        """
+        self._check()
+        if self.is_busy:
+            raise SandboxError(f"a cell of container {self.id} is running: wait for its end, or cancel it")
+        self._cells += 1
+        name = f"{self.id}-{self._cells}"
+        recorded = replay or Recorded(())
+        cell = Cell(name, code, stubs(tools), self._rules.journal, self._rules.wait_s, recorded)
+        loop = asyncio.get_running_loop()
+        # owned by this container, which cancels it at its own end
+        self._work = loop.create_task(self._run(cell, on_output, limit_s))
+        self._cell = cell
+        cell.begin(self._work)
+        return cell
+
+    async def _run(self, cell: Cell, on_output: OnOutput | None, limit_s: float | None) -> CellResult:
+        try:
+            return await cell.run(self._sandboxed, on_output, limit_s)
+        except ContainerDied as died:
+            self._gone = str(died)
+            raise
+        finally:
+            self.used = self._rules.now()
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file; see `sandbox.container.Container.put`."""
+        await self._checked().put(path, data)
+
+    async def get(self, path: str) -> bytes:
+        """The content of a file."""
+        return await self._checked().get(path)
+
+    async def list(self, path: str = "/workspace") -> Listing:
+        """What is in a folder and below."""
+        return await self._checked().list(path)
+
+    def _check(self) -> None:
+        if self.expired:
+            why = self._gone or "it was not used for too long"
+            raise ContainerGone(f"container {self.id} has ended ({why}): make another, its state is lost")
+
+    def _checked(self) -> Sandboxed:
+        self._check()
+        self.used = self._rules.now()
+        return self._sandboxed
+
+    async def memory_bytes(self) -> int:
+        """What its processes and files hold."""
+        return int((await self._sandboxed.stats())["memory"])
+
+    async def close(self) -> None:
+        """End it, and a cell that runs in it."""
+        self._gone = self._gone or "it was closed"
+        if self._work:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+            if not self._work.cancelled():
+                self._work.exception()  # looked at: where nobody waits, it warns nobody
+        await self._sandboxed.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long containers live, and how many there may be."""
+
+    idle_s: float = IDLE_S
+    max_age_s: float = MAX_AGE_S
+    wait_s: float = WAIT_S
+    """How long a call of code may wait for its answer."""
+    per_owner: int = MAX_PER_OWNER
+    in_all: int = MAX_IN_ALL
+    memory_mib: int | None = None
+    """Of all containers together; above it, the one that was not used for longest ends. None: no limit."""
+    now: Callable[[], float] = time.time
+    """Seconds since 1970."""
+    new_id: Callable[[], str] = lambda: f"container_{secrets.token_urlsafe(24)}"
+    journal: Journal = field(default_factory=MemoryJournal)
+
+
+class Containers:
+    """Containers of one kind. Enter it as an async context manager; leaving it ends them all."""
+
+    def __init__(self, settings: Isolated | None = None, rules: Rules | None = None) -> None:
+        self._settings = settings or isolated()
+        self._rules = rules or Rules()
+        self._known: dict[str, Container] = {}
+        self._making: dict[str, int] = {}
+        """By owner: those that are being made, which count too."""
+        self._engine: Engine | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._engine = await open_engine(self._settings)
+        # owned by this object, which cancels it when it is left
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_now_and_then())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._sweeper:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+        with anyio.CancelScope(shield=True):  # each end is bounded
+            for container in list(self._known.values()):
+                await self._end(container)
+            if self._engine:
+                await self._engine.close()
+
+    async def create(self, owner: str) -> Container:
+        """A new container.
+
+        Args:
+            owner: whose it is: nobody else finds it.
+
+        Raises:
+            TooManyContainers: there are as many as are allowed.
+            SandboxError: it could not be made.
+        """
+        if self._engine is None:
+            raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
+        if not owner:
+            raise InvalidArgument("a container needs an owner")
+        await self.sweep()
+        self._check_room(owner)
+        self._making[owner] = self._making.get(owner, 0) + 1
+        try:
+            made = await self._engine.make()
+        finally:
+            self._making[owner] -= 1
+            if not self._making[owner]:
+                del self._making[owner]
+        container = Container(self._rules.new_id(), owner, made, self._rules)
+        self._known[container.id] = container
+        return container
+
+    def _check_room(self, owner: str) -> None:
+        owned = sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+        if owned >= self._rules.per_owner:
+            raise TooManyContainers(
+                f"{owner!r} has {owned} containers, and may have {self._rules.per_owner}: close one, or wait "
+                f"until one has not been used for {self._rules.idle_s:g} s"
+            )
+        in_all = len(self._known) + sum(self._making.values())
+        if in_all >= self._rules.in_all:
+            raise TooManyContainers(f"there are {in_all} containers, as many as are allowed: try again later")
+
+    def find(self, container_id: str, owner: str) -> Container:
+        """A container by its id.
+
+        Raises:
+            ContainerGone: `owner` has no such container, or has it no more.
+        """
+        found = self._known.get(container_id)
+        if found is None or found.owner != owner or found.expired:
+            raise ContainerGone(f"there is no container {container_id!r}: it has ended, or never was yours")
+        return found
+
+    async def sweep(self) -> None:
+        """End what has expired, and, above the limit of memory, what was not used for longest."""
+        for container in [each for each in self._known.values() if each.expired]:
+            await self._end(container)
+        if self._rules.memory_mib is not None:
+            await self._make_room(self._rules.memory_mib << 20)
+
+    async def _make_room(self, most: int) -> None:
+        held: Mapping[str, int] = {}
+        for container in list(self._known.values()):
+            try:
+                held = {**held, container.id: await container.memory_bytes()}
+            except SandboxError:
+                await self._end(container)
+        total = sum(held.values())
+        idle = [each for each in self._known.values() if not each.is_busy]
+        for container in sorted(idle, key=lambda each: each.used):
+            if total <= most:
+                return
+            total -= held.get(container.id, 0)
+            await self._end(container)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(min(_LOOK_S, self._rules.idle_s / 2))
+            await self.sweep()
+
+    async def _end(self, container: Container) -> None:
+        self._known.pop(container.id, None)
+        await container.close()
