@@ -68,6 +68,15 @@ CHAPTERS = (
             *("ToolResult", "Opaque"),
         ),
     ),
+    Chapter(
+        "treadle.execution",
+        "Code that a model wrote, in containers, and the tools that it calls.",
+        (
+            *("Containers", "Rules", "Container", "Cell", "CellResult", "ToolRequest"),
+            *("Journal", "MemoryJournal", "Recorded", "Entry", "Began", "Called", "Answered", "Ended"),
+            *("ContainerGone", "TooManyContainers"),
+        ),
+    ),
     Chapter("treadle.errors", "What an error is worth over HTTP.", ("STATUS", "status_of")),
 )
 

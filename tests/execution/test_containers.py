@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
+import treadle
 from treadle.conversation.request import ToolSpec
-from treadle.errors import InvalidArgument, SandboxError
+from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import Cell
 from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
@@ -96,6 +97,60 @@ async def test_a_call_can_fail(kind: str, shown: str, container: Container) -> N
     await cell.fail(request.id, "no", kind=kind)
 
     assert (await cell.finished()).stdout == f"{shown}\n"
+
+
+async def test_functions_are_run_here_and_checked_like_everywhere(container: Container) -> None:
+    seen: list[int] = []
+
+    def double(n: int) -> int:
+        """Twice as much."""
+        seen.append(n)
+        return 2 * n
+
+    async def rows() -> list[dict[str, int]]:
+        """Some rows."""
+        return [{"a": 1}]
+
+    @treadle.tool(requires_approval=True)
+    def delete() -> None:
+        """Delete all."""
+        raise NotImplementedError
+
+    @treadle.tool(timeout=0.05)
+    async def slow() -> None:
+        """Take long."""
+        await asyncio.sleep(60)
+
+    code = """
+print(await double(4), (await rows())[0]["a"], await double({"n": "5"}))
+for call in (lambda: double("x"), delete, slow, search):
+    try:
+        print(await call())
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+    cell = await container.execute(code, tools=[double, rows, delete, slow, SEARCH])
+    async for request in cell:
+        assert request.name == "search"
+        await cell.answer(request.id, "from outside")
+
+    assert cell.result.stdout.splitlines() == [
+        "8 1 10",
+        "ToolError ValidationError: 1 error in double_args",
+        "ToolDenied delete needs somebody's approval, and nobody is asked here",
+        "ToolError TimeoutError: slow was still running after 0.05 s and was given up",
+        "from outside",
+    ], cell.result.stderr
+    assert seen == [4, 5]
+    assert cell.result.tool_calls == 7
+
+
+async def test_two_tools_of_one_name_are_refused(container: Container) -> None:
+    def search() -> None:
+        """Search."""
+
+    with pytest.raises(InvalidTool, match="two tools are named 'search'"):
+        await container.execute("pass", tools=[search, SEARCH])
 
 
 async def test_wrong_answers_are_refused_and_the_call_still_waits(container: Container) -> None:

@@ -1,1 +1,26 @@
-"""Code that a model wrote, and the tools that it calls."""
+"""Code that a model wrote, in containers, and the tools that it calls."""
+
+from treadle.conversation.request import ToolSpec
+from treadle.execution.cell import Cell, CellResult, ToolRequest
+from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
+from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
+
+__all__ = [
+    "Answered",
+    "Began",
+    "Called",
+    "Cell",
+    "CellResult",
+    "Container",
+    "ContainerGone",
+    "Containers",
+    "Ended",
+    "Entry",
+    "Journal",
+    "MemoryJournal",
+    "Recorded",
+    "Rules",
+    "TooManyContainers",
+    "ToolRequest",
+    "ToolSpec",
+]

@@ -1,10 +1,12 @@
 """One run of code, as a state machine: running, waiting for answers, done."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from treadle.conversation.blocks import ToolCall, ToolResult
 from treadle.errors import InvalidArgument
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, Recorded
 from treadle.execution.stubs import Stub
@@ -13,6 +15,8 @@ from treadle.sandbox.container import Container as Sandboxed
 from treadle.sandbox.container import Outcome
 from treadle.sandbox.files import Collected, CollectedFile, Skipped
 from treadle.sandbox.output import OnOutput
+from treadle.tools.invoke import Needs, admit, invoke
+from treadle.tools.toolset import Tool
 
 State: TypeAlias = Literal["running", "waiting", "done"]
 
@@ -89,6 +93,8 @@ class Cell:
     stubs: Mapping[str, Stub]
     """By the names under which code calls tools."""
     journal: Journal
+    functions: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    """Tools that are run here, by their names; calls of the others wait for an answer."""
     wait_s: float = WAIT_S
     recorded: Recorded = field(default_factory=lambda: Recorded(()))
     """Answers of an earlier run."""
@@ -193,8 +199,13 @@ class Cell:
         if known := self.recorded.take(stub.spec.name, call.arguments):
             await self.journal.append(Answered(self.id, request_id, known.text, known.error))
             return _told(known)
-        loop = asyncio.get_running_loop()
         caller = {"type": "code_execution", "cell": self.id}
+        if function := self.functions.get(stub.spec.name):
+            made = ToolCall(request_id, stub.spec.name, json.dumps(call.arguments), caller)
+            answered = await self._run_function(function, made)
+            await self.journal.append(answered)
+            return _told(answered)
+        loop = asyncio.get_running_loop()
         request = ToolRequest(request_id, stub.spec.name, call.arguments, caller, loop.time() + self.wait_s)
         pending = _Pending(request, loop.create_future())
         self._pending[request_id] = pending
@@ -204,6 +215,14 @@ class Cell:
         finally:
             self._pending.pop(request_id, None)
         return _told(pending.answer.result())
+
+    async def _run_function(self, function: Tool, call: ToolCall) -> Answered:
+        ready = admit(call, {call.name: function}, "full", None)
+        if isinstance(ready, Needs):
+            why = f"{call.name} needs somebody's approval, and nobody is asked here"
+            return Answered(self.id, call.id, why, "ToolDenied")
+        result = ready if isinstance(ready, ToolResult) else await invoke(ready)
+        return Answered(self.id, call.id, result.text, "ToolError" if result.is_error else "")
 
     async def _answered(self, pending: _Pending) -> None:
         """Wait for an answer. The deadline is one too, but for whoever is just writing down another."""

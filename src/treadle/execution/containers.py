@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Self
 import anyio
 
 from treadle.conversation.request import ToolSpec
-from treadle.errors import InvalidArgument, SandboxError
+from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import WAIT_S, Cell, CellResult
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
 from treadle.execution.stubs import stubs
@@ -22,6 +23,7 @@ from treadle.sandbox.files import Listing
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.opening import open_engine
 from treadle.sandbox.output import OnOutput
+from treadle.tools.function import FunctionTools
 
 IDLE_S = 270.0
 """Seconds without use after which a container ends."""
@@ -80,7 +82,7 @@ class Container:
         self,
         code: str,
         *,
-        tools: Sequence[ToolSpec] = (),
+        tools: Sequence[ToolSpec | Callable[..., object]] = (),
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
         replay: Recorded | None = None,
@@ -89,7 +91,8 @@ class Container:
 
         Args:
             code: Python; `await` may stand at the top level.
-            tools: that the code may call; whoever iterates over the cell answers the calls.
+            tools: that the code may call. Functions are run here, as `treadle.tool` says; calls of what is
+                only described are answered by whoever iterates over the cell.
             on_output: is told what the code prints, while it does.
             limit_s: seconds that it may run, not counting those in which it waits for answers.
             replay: answers of an earlier run, which the same calls get again.
@@ -97,14 +100,26 @@ class Container:
         Raises:
             ContainerGone: it has ended.
             SandboxError: a cell of it is running already.
+            InvalidTool: a function cannot be told, or two tools have one name.
         """
         self._check()
         if self.is_busy:
             raise SandboxError(f"a cell of container {self.id} is running: wait for its end, or cancel it")
+        described = [each for each in tools if isinstance(each, ToolSpec)]
+        functions = FunctionTools(each for each in tools if not isinstance(each, ToolSpec)).tools()
+        specs = [*described, *(each.spec for each in functions)]
+        if twice := [name for name, count in Counter(each.name for each in specs).items() if count > 1]:
+            raise InvalidTool(f"two tools are named {twice[0]!r}: give one of them another name")
         self._cells += 1
-        name = f"{self.id}-{self._cells}"
-        recorded = replay or Recorded(())
-        cell = Cell(name, code, stubs(tools), self._rules.journal, self._rules.wait_s, recorded)
+        cell = Cell(
+            f"{self.id}-{self._cells}",
+            code,
+            stubs(specs),
+            self._rules.journal,
+            {each.spec.name: each for each in functions},
+            self._rules.wait_s,
+            replay or Recorded(()),
+        )
         loop = asyncio.get_running_loop()
         # owned by this container, which cancels it at its own end
         self._work = loop.create_task(self._run(cell, on_output, limit_s))

@@ -55,7 +55,9 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
     Path(root, "dev").mkdir()
     for name in DEVICES:
         bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
-    Path(root, "dev", "shm").symlink_to(TEMPORARY)  # semaphores and shared memory, in the container's own files
+    Path(root, "dev", "shm").symlink_to(
+        TEMPORARY
+    )  # semaphores and shared memory, in the container's own files
     Path(root, "etc").mkdir()
     for name in ETC:
         if Path("/etc", name).exists():
