@@ -7,6 +7,7 @@ import secrets
 import shutil
 import site
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ if sys.platform != "linux":
 from tests.sandbox.laboratory import (
     ATTACKS,
     DEFAULTS,
+    PRELUDE,
     Attack,
     Laboratory,
     Surroundings,
@@ -33,7 +35,7 @@ from tests.sandbox.laboratory import (
     user_of,
 )
 from treadle.errors import SandboxError
-from treadle.sandbox.box import ENVIRONMENT
+from treadle.sandbox.box import ENVIRONMENT, Mount
 from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine
 from treadle.sandbox.kernel import landlock, libc
@@ -532,6 +534,134 @@ async def test_each_container_has_a_user_of_its_own(around: Surroundings) -> Non
     users = {user_of(each) for each in containers}
     assert len(users) == 3
     assert min(users) > 1_000_000
+
+
+with_mounts = pytest.mark.skipif(SHARED_RUNG, reason="no mounts without namespaces")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """A folder of the host that a container may write to, as far as its mount lets it."""
+    folder = tmp_path / f"host-{secrets.token_hex(8)}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+async def ran_with(mount: Mount, code: str) -> str:
+    """What code prints in a container with this mount."""
+    async with Engine(limits=DEFAULTS, mounts=[mount]) as engine, await engine.make() as container:
+        outcome = await container.execute(PRELUDE + code)
+    assert outcome.failure is None, outcome.stderr
+    return outcome.stdout
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.lstat().st_mode) for each in folder.iterdir()}
+
+
+SOCKETS_OF_THE_HOST = """
+# the control: pairs in which nobody has a name
+one, other = socket.socketpair()
+one.send(b"x")
+print(other.recv(1))
+
+def reach(one):
+    attempt("connect", lambda: one.connect("/data/socket"))
+    attempt("sendto", lambda: one.sendto(b"reached", "/data/socket"))
+    attempt("bind", lambda: one.bind("/data/another"))
+
+reach(one)
+for kind in ("SOCK_STREAM", "SOCK_DGRAM", "SOCK_SEQPACKET"):
+    number = getattr(socket, kind)
+    attempt(kind, lambda: socket.socket(socket.AF_UNIX, number))
+attempt("pair", lambda: reach(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]))
+"""
+
+
+@with_mounts
+@pytest.mark.parametrize("writable", [False, True])
+async def test_sockets_in_mounts_cannot_be_reached(mounted: Path, writable: bool) -> None:
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as calling:
+        listening.bind(str(mounted / "socket"))
+        (mounted / "socket").chmod(0o777)
+        listening.listen()
+        listening.setblocking(False)
+
+        printed = await ran_with(Mount(str(mounted), "/data", writable), SOCKETS_OF_THE_HOST)
+
+        first, *results = printed.splitlines()
+        assert first == "b'x'"
+        found = dict(line.split() for line in results)
+        # a stream that is connected goes nowhere else: this is the kernel's own answer
+        assert found.pop("sendto") in {"EPERM", "EISCONN"}
+        assert found.keys() == {"connect", "bind", "SOCK_STREAM", "SOCK_DGRAM", "SOCK_SEQPACKET", "pair"}
+        assert set(found.values()) <= {"EPERM", "EAFNOSUPPORT"}
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+        # the control: there was somebody to be reached
+        calling.connect(str(mounted / "socket"))
+        listening.accept()[0].close()
+    assert modes_in(mounted).keys() == {"socket"}
+
+
+SETUID = """
+os.umask(0o022)
+os.close(os.open("/data/program", os.O_CREAT | os.O_WRONLY, 0o644))
+attempt("control", lambda: os.chmod("/data/program", 0o755))
+for number, bits in enumerate((0o4755, 0o2755, 0o6755)):
+    attempt("chmod", lambda: os.chmod("/data/program", bits))
+    attempt("fchmod", lambda: os.fchmod(os.open("/data/program", os.O_RDONLY), bits))
+    attempt("open", lambda: os.open(f"/data/{number}", os.O_CREAT | os.O_WRONLY, bits))
+    attempt("mkdir", lambda: os.mkdir(f"/data/folder-{number}", bits))
+"""
+
+
+@with_mounts
+async def test_setuid_files_are_not_made_in_mounts(mounted: Path) -> None:
+    printed = await ran_with(Mount(str(mounted), "/data", writable=True), SETUID)
+
+    assert printed.splitlines() == [
+        "control DONE",
+        *["chmod EPERM", "fchmod EPERM", "open EPERM", "mkdir EPERM"] * 3,
+    ]
+    assert modes_in(mounted) == {"program": 0o755}
+
+
+FRAMES = """
+import gc
+
+name = bytes.fromhex(NAME_HEX).decode()
+planted = ["planted " + name]
+
+def walk():
+    frame = sys._getframe()
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+def texts():
+    for frame in walk():
+        for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+            yield repr(value)
+    for each in gc.get_objects():
+        for held in gc.get_referents(each):
+            if isinstance(held, (str, bytes, bytearray)):
+                yield held if isinstance(held, str) else held.decode("latin-1")
+
+seen = {text for text in texts() if name in text and "planted" not in text and text.strip("'") != name}
+print(any("planted " + name in text for text in texts()), len(list(walk())) > 3, seen)
+"""
+
+
+@with_mounts
+async def test_frames_below_the_code_do_not_know_where_a_mount_is_from(mounted: Path) -> None:
+    told = f"NAME_HEX = {mounted.name.encode().hex()!r}\n"
+
+    printed = await ran_with(Mount(str(mounted), "/data"), told + FRAMES)
+
+    # the control: what is there is found, down to the bottom
+    assert printed == "True True set()\n"
 
 
 BIND = """

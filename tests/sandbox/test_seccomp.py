@@ -40,6 +40,9 @@ ASKED = (
     "prctl",
     "prlimit",
     "personality",
+    "sync",
+    "syncfs",
+    "openat2",
 )
 """By their arguments."""
 NAMED = {"prlimit": "prlimit64"}
@@ -103,6 +106,8 @@ def answer(program: Sequence[Instruction], number: int, arguments: Sequence[int]
                 at += yes if accumulator >= operand else no
             case 0x45:  # BPF_JMP | BPF_JSET
                 at += yes if accumulator & operand else no
+            case 0x54:  # BPF_ALU | BPF_AND | BPF_K
+                accumulator &= operand
             case 0x06:  # BPF_RET
                 return operand
             case _:
@@ -161,6 +166,50 @@ def test_clone_makes_processes_and_threads(machine: Machine) -> None:
 
 
 @machines
+def test_clone_sends_no_other_signal_and_makes_no_thread_that_nobody_sees(machine: Machine) -> None:
+    files = 0x400  # CLONE_FILES
+    assert THREAD & files
+    assert ask(machine, machine.clone, THREAD & ~files) == refused(EPERM)
+    for number in (1, 9, 10, 18, 19, 64):  # SIGCONT is 18
+        assert ask(machine, machine.clone, number) == refused(EPERM)
+    assert ask(machine, machine.clone, 0x4100 | SIGCHLD) == ALLOW  # as vfork does it
+
+
+@machines
+def test_no_file_is_made_that_lends_its_rights(machine: Machine) -> None:
+    at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mkdir": 1, "mkdirat": 2, "creat": 1}
+    for name in at.keys() & machine.allowed.keys():
+        number, before = machine.allowed[name], [0] * at[name]
+        assert ask(machine, number, *before, 0o755) == ALLOW
+        assert {ask(machine, number, *before, mode) for mode in (0o4755, 0o2755, 0o6000)} == {refused(EPERM)}
+    for name, flags in (("open", 1), ("openat", 2)):
+        if name in machine.allowed:
+            number, before = machine.allowed[name], [0] * flags
+            assert ask(machine, number, *before, 0, 0o4755) == ALLOW  # it makes none: the mode means nothing
+            for making in (0o100, 0o101, 0o20200000):
+                assert ask(machine, number, *before, making, 0o644) == ALLOW
+                assert ask(machine, number, *before, making, 0o4644) == refused(EPERM)
+    assert ask(machine, machine.openat2) == refused(ENOSYS)
+
+
+@machines
+def test_disks_are_not_kept_busy_and_files_of_others_not_watched(machine: Machine) -> None:
+    assert {ask(machine, number) for number in (machine.sync, machine.syncfs)} == {ERRNO}
+    assert not {name for name in machine.allowed if name.startswith(("inotify", "fanotify"))}
+
+
+@machines
+def test_where_folders_are_mounted_there_are_pairs_of_sockets_only(machine: Machine) -> None:
+    program = seccomp.program(machine, sockets=False, more=seccomp.socket_checks(machine))
+    for name in ("connect", "bind", "listen", "accept", "accept4"):
+        assert answer(program, machine.allowed[name], audit=machine.audit) == refused(EPERM)
+    for kind, wanted in ((1, ALLOW), (5, ALLOW), (2, refused(EPERM)), (3, refused(EPERM))):
+        for flags in (0, 0o2000000):
+            assert answer(program, machine.socketpair, [1, kind | flags], audit=machine.audit) == wanted
+    assert answer(program, machine.socket, [1, 1], audit=machine.audit) == refused(EAFNOSUPPORT)
+
+
+@machines
 def test_clone3_is_said_to_be_missing_so_that_libraries_take_clone(machine: Machine) -> None:
     assert ask(machine, machine.clone3, 0, 88) == refused(ENOSYS)
 
@@ -196,9 +245,9 @@ def test_fcntl_does_everything_but_choose_the_signal_of_a_file(machine: Machine)
 
 @machines
 def test_prctl_does_not_hide_a_process_from_the_watchdog(machine: Machine) -> None:
-    for option in (4, (1 << 32) | 4):  # PR_SET_DUMPABLE
+    for option in (1, 4, (1 << 32) | 4):  # PR_SET_PDEATHSIG, PR_SET_DUMPABLE
         assert ask(machine, machine.prctl, option, 0) == refused(EPERM)
-    for option in (1, 3, 15, 16, 22, 36, 38):  # PR_SET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, ...
+    for option in (2, 3, 15, 16, 22, 36, 38):  # PR_GET_PDEATHSIG, PR_GET_DUMPABLE, PR_SET_NAME, ...
         assert ask(machine, machine.prctl, option, 0) == ALLOW
 
 
@@ -263,7 +312,7 @@ def test_the_kernel_can_take_the_program(machine: Machine, sockets: bool) -> Non
     assert 0 < len(program) < MOST_INSTRUCTIONS
     assert program[-1][0] == 0x06  # the kernel refuses a program that runs off its end
     for at, (code, yes, no, operand) in enumerate(program):
-        assert code in {0x20, 0x05, 0x15, 0x35, 0x45, 0x06}
+        assert code in {0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06}
         assert 0 <= yes <= 255
         assert 0 <= no <= 255
         assert 0 <= operand <= 0xFFFFFFFF

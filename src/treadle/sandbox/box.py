@@ -81,7 +81,7 @@ class Box:
     """A container to be made."""
 
     limits: Limits
-    mounts: Sequence[Mount]
+    mounts: list[Mount]
     environment: Mapping[str, str]
     seccomp: bytes
     """The packed filter."""

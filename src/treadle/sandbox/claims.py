@@ -81,8 +81,9 @@ def _work_is_gone(claimed: Path) -> bool:
     try:
         work = mark.readlink()
         with suppress(FileNotFoundError):
-            folders.empty(str(work))
-            work.rmdir()
+            if work.lstat().st_uid == os.geteuid():  # else somebody else took the name since
+                folders.empty(str(work))
+                work.rmdir()
         mark.unlink()
     except FileNotFoundError:  # there never were any
         return True
@@ -133,7 +134,8 @@ def _place() -> Path:
     # of root, the one place that all its engines know: they must not share user ids, whatever their TMPDIR is
     root = os.geteuid() == 0 and Path("/run").is_dir()
     place = Path("/run/treadle" if root else f"{tempfile.gettempdir()}/treadle-{os.geteuid()}")
-    place.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):  # whatever it is, it is looked at
+        place.mkdir(mode=0o700, exist_ok=True)
     found = place.lstat()
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
         return place

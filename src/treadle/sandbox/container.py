@@ -334,7 +334,7 @@ class Container:
             case "failed":
                 self._die(f"it could not be set up: {text(message.get('error'))}", "exit")
             case "stats":
-                if self._stats:
+                if self._stats and not self._stats.done():
                     self._stats.set_result(message)
                     self._stats = None
             case _:

@@ -147,7 +147,7 @@ class Zygote:
             "id": number,
             "limits": asdict(limits),
             "mounts": [asdict(mount) for mount in mounts],
-            **self._kind.request(self._claim),
+            **self._kind.request(self._claim, mounts),
         }
         made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._made[number] = made

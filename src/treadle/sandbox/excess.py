@@ -23,6 +23,8 @@ def told_excess(what: str, limits: Limits) -> tuple[str, Reason]:
             return "its folders were nested too deeply to be counted", "disk"
         case "room":
             return "the file system that its files are on was nearly full", "disk"
+        case "locks":
+            return "it held more locks on files than 20,000", "memory"
         case "secrecy":
             return "a process of it could not be looked into by the watchdog", "violation"
         case "processes":

@@ -33,7 +33,7 @@ class Kind(Protocol):
 
     def zygote_environment(self) -> Mapping[str, str]: ...
 
-    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+    def request(self, claimed: "Claim", mounts: Sequence[Mount]) -> Mapping[str, Any]:
         """What the zygote has to be told of the next container."""
         ...
 
@@ -81,7 +81,8 @@ class Rooted:
     ) -> list[str]:
         from treadle.sandbox.kernel.zygote import Setup
 
-        folders = {PYTHON: sys.base_prefix, f"{TREADLE}/treadle": str(_SOURCE / "treadle")}
+        folders = {f"{PYTHON}/{name}": str(each) for name, each in _interpreter().items()}
+        folders[f"{TREADLE}/treadle"] = str(_SOURCE / "treadle")
         if packages:
             folders[PACKAGES] = packages
         path = [*_library(PYTHON), TREADLE, *([PACKAGES] if packages else [])]
@@ -96,10 +97,15 @@ class Rooted:
     def zygote_environment(self) -> Mapping[str, str]:
         return {"PATH": os.defpath}
 
-    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+    def request(self, claimed: "Claim", mounts: Sequence[Mount]) -> Mapping[str, Any]:
         from treadle.sandbox.kernel import seccomp
 
-        made = seccomp.program(machine(), sockets=True)
+        found = machine()
+        # in a folder of the host may be sockets of the host
+        if mounts:
+            made = seccomp.program(found, sockets=False, more=seccomp.socket_checks(found))
+        else:
+            made = seccomp.program(found, sockets=True)
         return {
             "uid": claimed.next_uid(),
             "environment": dict(ENVIRONMENT),
@@ -131,13 +137,13 @@ class Rootless:
     def zygote_environment(self) -> Mapping[str, str]:
         return environment(sys.base_prefix, str(self._work))
 
-    def request(self, claimed: "Claim") -> Mapping[str, Any]:
+    def request(self, claimed: "Claim", mounts: Sequence[Mount]) -> Mapping[str, Any]:
         from treadle.sandbox.kernel import seccomp
         from treadle.sandbox.kernel.shared import shared_program
 
         root = f"{self._work}/{secrets.token_hex(8)}"
         made = shared_program(machine(), same_user=self._same_user)
-        interpreter = [f"{sys.base_prefix}/{name}" for name in ("bin", "lib", "lib64", "share")]
+        interpreter = map(str, _interpreter().values())
         return {
             "uid": None if self._same_user else claimed.next_uid(),
             "environment": dict(environment(sys.base_prefix, root)),
@@ -145,6 +151,12 @@ class Rootless:
             "root": root,
             "readable": [*interpreter, *([self._packages] if self._packages else [])],
         }
+
+
+def _interpreter() -> Mapping[str, Path]:
+    """The folders of it that code needs: where it is installed, more may be installed than that."""
+    found = {name: Path(sys.base_prefix, name) for name in ("bin", "lib", "lib64", "share")}
+    return {name: each for name, each in found.items() if each.is_dir()}
 
 
 def _library(python: str) -> list[str]:

@@ -98,6 +98,10 @@ class Bridge:
         """Whether this is the process that the host speaks with, and no copy of it."""
         return os.getpid() == self._owner
 
+    def _check_ours(self) -> None:
+        if not self.ours:
+            raise RuntimeError("this is a fork of the process that the code began in: tools are called there")
+
     def next_cell(self) -> Frame:
         """Wait for the next cell.
 
@@ -119,6 +123,7 @@ class Bridge:
 
     async def call_async(self, name: str, arguments: Mapping[str, Any]) -> object:
         """What the host gives for a call."""
+        self._check_ours()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Frame] = loop.create_future()
         if loop not in self._watching:
@@ -153,8 +158,7 @@ class Bridge:
             self._write_all(encoded(frame))
 
     def _ask(self, name: str, arguments: Mapping[str, Any], deliver: _Deliver) -> int:
-        if not self.ours:
-            raise RuntimeError("this is a fork of the process that the code began in: tools are called there")
+        self._check_ours()
         while not (number := self._asked(name, arguments, deliver)):
             self._running.wait()
         return number

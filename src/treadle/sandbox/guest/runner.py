@@ -100,6 +100,9 @@ class Runner:
             self._loop.run_until_complete(awaited)
         finally:
             if self._interrupted is not None:
+                # what is ready runs, the end of `awaited` among it, which would stop the next cell
+                self._loop.call_soon(self._loop.stop)
+                self._loop.run_forever()
                 self._cancel(asyncio.all_tasks(self._loop) - before)
 
     def _cancel(self, tasks: "set[asyncio.Task[Any]]") -> None:

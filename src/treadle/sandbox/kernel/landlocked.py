@@ -28,12 +28,7 @@ MINIMUM_ABI, SCOPED_ABI = 4, 6
 """Of Landlock, for rung 3, and for 3b."""
 _TMP = "/tmp"  # noqa: S108  inside
 _FOLDERS = (WORKSPACE, INPUT, OUTPUT, _TMP)
-_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_USR = (*_SYSTEM, "libexec", "share", "local/bin", "local/lib")
-"""Not all of /usr: applications are put into /usr/src and /usr/local."""
 _END_S = 5.0
-_SECRET_S = 1.0
-"""For so long a process may not let itself be looked into: at its beginning none does."""
 _SHARE = 5
 """Looking takes this part of the time, or less."""
 _RESERVE = 10
@@ -92,7 +87,7 @@ class Supervised:
         return replace(self._box.limits, processes=self._box.limits.processes + self._taken)
 
     def rules(self) -> list[tuple[str, int]]:
-        system = [f"/{name}" for name in _SYSTEM] + [f"/usr/{name}" for name in _USR]
+        system = [f"/{name}" for name in root.SYSTEM] + [f"/usr/{name}" for name in root.USR]
         read = [*system, *(f"/etc/{name}" for name in root.ETC), *self._box.readable]
         devices = [(f"/dev/{name}", landlock.DEVICE) for name in root.DEVICES]
         own = [(self.root + folder, landlock.WRITE) for folder in (WORKSPACE, _TMP)]
@@ -107,6 +102,11 @@ class Supervised:
         if found.f_bavail < self._floor:  # of a file system that others use too
             return "room"
         began = time.monotonic()
+        if (
+            began >= self._again
+            and usage.locks(set(tree.below(os.getpid(), tree.parents()))) > usage.MAX_LOCKS
+        ):
+            return "locks"
         changed = (found.f_bfree, found.f_ffree) != self._seen  # by whomever
         if began < self._again and not (final and changed):
             return ""
@@ -129,7 +129,7 @@ class Supervised:
             return "processes"
         now = time.monotonic()
         self._hidden = {pid: self._hidden.get(pid, now) for pid in held.hidden}
-        if any(now - since > _SECRET_S for since in self._hidden.values()):
+        if any(now - since > usage.SECRET_S for since in self._hidden.values()):
             return "secrecy"
         used = self._usage()
         if used.files > limits.files:

@@ -9,6 +9,7 @@ _M_ARENA_MAX = -8
 _ARENAS = 2
 """Of malloc: each takes 64 MiB of address space, and a thread would get one of its own."""
 _STACK_BYTES = 8 * MIB
+_SIGNALS = 1024
 
 
 def apply(limits: Limits) -> None:
@@ -24,6 +25,9 @@ def apply(limits: Limits) -> None:
         (resource.RLIMIT_CORE, 1),  # not 0: a handler that the host pipes cores into would still be started
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_RTPRIO, 0),
+        (resource.RLIMIT_NICE, 0),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS),
         (resource.RLIMIT_STACK, _STACK_BYTES),
     ):
         resource.setrlimit(what, (most, most))

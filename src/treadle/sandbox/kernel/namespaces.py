@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,14 +46,15 @@ class Inside:
     def __init__(self, box: Box, mounts: Sequence[tuple[Mount, int]], group: Group | None) -> None:
         self.group = group
         self.capabilities: Sequence[int] = () if group else (_CAP_SYS_PTRACE,)
-        self._box = box
-        self._mounts = mounts
+        # what they are on the host is not to be found in the code's own process
+        self.box = replace(box, mounts=[replace(each, source="") for each in box.mounts])
+        self._mounts = [(replace(mount, source=""), tree) for mount, tree in mounts]
         self._memory: usage.Memory | None = None
 
     def build(self) -> None:
         if self.group:
             self.group.enter()
-        root.build(self._box.limits, self._mounts)
+        root.build(self.box.limits, self._mounts)
         if not self.group:
             self._memory = usage.Memory()
 
@@ -60,24 +62,26 @@ class Inside:
         os.chdir(WORKSPACE)
 
     def limits(self) -> Limits:
-        return self._box.limits
+        return self.box.limits
 
     def rules(self) -> list[tuple[str, int]]:
-        return root.rules(self._box.mounts)
+        return root.rules(self.box.mounts)
 
     def processes(self) -> Iterator[usage.Process]:
         return usage.processes(usage.pids())
 
     def excess(self, *, final: bool) -> str:
-        if self.group:  # the kernel bounds it
+        if usage.locks() > usage.MAX_LOCKS:
+            return "locks"
+        if self._memory is None:  # the kernel bounds it
             return ""
-        return "memory" if self._bytes() > self._box.limits.memory_mib * MIB else ""
+        return self._memory.excess(self.box.limits.memory_mib * MIB)
 
     def _bytes(self) -> int:
         if self._memory is None:
             assert self.group
             return self.group.memory_bytes()
-        return self._memory.used(self._box.limits.memory_mib * MIB)
+        return self._memory.used(self.box.limits.memory_mib * MIB)
 
     def room(self) -> int:
         return sys.maxsize  # its file system says when it is full
@@ -137,7 +141,7 @@ class Namespaces:
         self._left = [folder for folder in left if not cgroups.remove([folder])]
 
 
-def _fork(order: Order, trees: Sequence[tuple[Mount, int]], group: Group | None) -> int:
+def _fork(order: Order, trees: list[tuple[Mount, int]], group: Group | None) -> int:
     uid = order.uid
     go, gone = os.pipe()
     try:
@@ -162,7 +166,7 @@ def _fork(order: Order, trees: Sequence[tuple[Mount, int]], group: Group | None)
         os.close(gone)
 
 
-def _begin(order: Order, go: int, trees: Sequence[tuple[Mount, int]], group: Group | None) -> NoReturn:
+def _begin(order: Order, go: int, trees: list[tuple[Mount, int]], group: Group | None) -> NoReturn:
     """The first steps of a container, in its PID 1."""
     signal.set_wakeup_fd(-1)
     control, bridge, output, errors = order.descriptors
@@ -176,4 +180,7 @@ def _begin(order: Order, go: int, trees: Sequence[tuple[Mount, int]], group: Gro
     os.setresuid(root.USER, root.USER, root.USER)
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
     libc.sethostname("container")
-    init.run(channel, (bridge, output, errors), order.box, Inside(order.box, trees, group))
+    place = Inside(order.box, trees, group)
+    trees.clear()  # these frames stay below those of the code
+    order.box.mounts.clear()
+    init.run(channel, (bridge, output, errors), place.box, place)

@@ -12,7 +12,9 @@ from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID,
 HOST = "/.host"
 """Where the zygote keeps the root of the host; no container sees it."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
-_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+USR = (*SYSTEM, "libexec", "share", "local/bin", "local/lib")
+"""Not all of /usr: applications are put into /usr/src and /usr/local."""
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "fonts", "localtime", "mime.types")
 _ACCOUNTS = {
     "passwd": "root:x:0:0::/:/bin/false\nuser:x:1000:1000::/workspace:/bin/sh\n",
@@ -44,9 +46,10 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
         folders: of the host, by their place inside.
     """
     libc.mount("treadle", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m,nr_inodes=400")
-    for name in _SYSTEM:
+    for name in (*SYSTEM, *(f"usr/{each}" for each in USR)):
         place = Path("/", name)
         if place.is_symlink():
+            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
             Path(root, name).symlink_to(os.readlink(place))  # noqa: PTH115
         elif place.is_dir():
             bind(str(place), f"{root}/{name}")

@@ -16,7 +16,7 @@ from treadle.sandbox.kernel import libc
 Instruction: TypeAlias = tuple[int, int, int, int]
 """Code, jump if true, jump if false, operand: see struct sock_filter."""
 
-LOAD, JUMP, JEQ, JGE, JSET, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
+LOAD, JUMP, JEQ, JGE, JSET, AND, RET = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
 
@@ -25,16 +25,20 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _NEWER = 424
 """From this number on, a call that is unknown here may be one that programs try and do without (ENOSYS)."""
-_AF_UNIX = 1
-_F_SETSIG = 10
-"""Of fcntl: a file could then send SIGCONT to a container that is stopped."""
-_PR_SET_DUMPABLE = 4
-"""Of prctl: it would keep the watchdog from reading what a process maps."""
+_AF_UNIX, _STREAM, _SEQPACKET, _KIND = 1, 1, 5, 0xF
+_F_SETSIG, _F_SETLEASE = 10, 1024
+"""Of fcntl: a file could then send SIGCONT to a container that is stopped; others would wait for its file."""
+_F_OFD_LOCKS = (37, 38)
+"""Of fcntl: such locks belong to no process, and nobody could count them."""
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+"""Of prctl: a death could wake what is stopped; the watchdog could not read what a process maps."""
 _SOL_SOCKET, _SO_SNDBUF = 1, 7
 """What a socket keeps for its reader is bounded, and counted as that."""
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces."""
+_CLONE_FILES, _CLONE_THREAD, _SIGNAL, _SIGCHLD = 0x400, 0x10000, 0xFF, 17
+_SET_IDS, _O_CREAT, _O_TMPFILE = 0o6000, 0o100, 0o20000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 """Put words into the mouth of a terminal."""
 
@@ -55,6 +59,9 @@ class Machine:
     prctl: int
     prlimit: int
     personality: int
+    sync: int
+    syncfs: int
+    openat2: int
 
 
 def _numbers(text: str) -> Mapping[str, int]:
@@ -77,31 +84,31 @@ _X86_64 = _numbers("""
     sigaltstack:131 utime:132 statfs:137 fstatfs:138 getpriority:140 setpriority:141 sched_setparam:142
     sched_getparam:143 sched_setscheduler:144 sched_getscheduler:145 sched_get_priority_max:146
     sched_get_priority_min:147 sched_rr_get_interval:148 mlock:149 munlock:150 arch_prctl:158
-    setrlimit:160 sync:162 gettid:186 readahead:187 getxattr:191 lgetxattr:192 fgetxattr:193
+    setrlimit:160 gettid:186 readahead:187 getxattr:191 lgetxattr:192 fgetxattr:193
     listxattr:194 llistxattr:195 flistxattr:196 tkill:200 time:201 futex:202 sched_setaffinity:203
     sched_getaffinity:204 epoll_create:213 getdents64:217 set_tid_address:218 restart_syscall:219
     fadvise64:221 clock_gettime:228 clock_getres:229 clock_nanosleep:230 exit_group:231
     epoll_wait:232 epoll_ctl:233 tgkill:234 utimes:235 waitid:247 ioprio_set:251 ioprio_get:252
-    inotify_init:253 inotify_add_watch:254 inotify_rm_watch:255 openat:257 mkdirat:258 fchownat:260
+    openat:257 mkdirat:258 fchownat:260
     futimesat:261 newfstatat:262 unlinkat:263 renameat:264 linkat:265 symlinkat:266 readlinkat:267
     fchmodat:268 faccessat:269 pselect6:270 ppoll:271 set_robust_list:273 get_robust_list:274 splice:275
     tee:276 sync_file_range:277 utimensat:280 epoll_pwait:281 signalfd:282 timerfd_create:283
     eventfd:284 fallocate:285 timerfd_settime:286 timerfd_gettime:287 accept4:288 signalfd4:289
-    eventfd2:290 epoll_create1:291 dup3:292 pipe2:293 inotify_init1:294 preadv:295 pwritev:296
-    rt_tgsigqueueinfo:297 recvmmsg:299 syncfs:306 sendmmsg:307 getcpu:309
+    eventfd2:290 epoll_create1:291 dup3:292 pipe2:293 preadv:295 pwritev:296
+    rt_tgsigqueueinfo:297 recvmmsg:299 sendmmsg:307 getcpu:309
     sched_setattr:314 sched_getattr:315 renameat2:316 getrandom:318 execveat:322 membarrier:324
     copy_file_range:326 preadv2:327 pwritev2:328 statx:332 rseq:334 pidfd_send_signal:424 pidfd_open:434
-    close_range:436 openat2:437 faccessat2:439 epoll_pwait2:441 futex_waitv:449 fchmodat2:452
+    close_range:436 faccessat2:439 epoll_pwait2:441 futex_waitv:449 fchmodat2:452
 """)
 _AARCH64 = _numbers("""
     getxattr:8 lgetxattr:9 fgetxattr:10 listxattr:11 llistxattr:12 flistxattr:13 getcwd:17 eventfd2:19
-    epoll_create1:20 epoll_ctl:21 epoll_pwait:22 dup:23 dup3:24 inotify_init1:26
-    inotify_add_watch:27 inotify_rm_watch:28 ioprio_set:30 ioprio_get:31 flock:32 mkdirat:34 unlinkat:35
+    epoll_create1:20 epoll_ctl:21 epoll_pwait:22 dup:23 dup3:24
+    ioprio_set:30 ioprio_get:31 flock:32 mkdirat:34 unlinkat:35
     symlinkat:36 linkat:37 renameat:38 statfs:43 fstatfs:44 truncate:45 ftruncate:46 fallocate:47
     faccessat:48 chdir:49 fchdir:50 fchmod:52 fchmodat:53 fchownat:54 fchown:55 openat:56 close:57
     pipe2:59 getdents64:61 lseek:62 read:63 write:64 readv:65 writev:66 pread64:67 pwrite64:68 preadv:69
     pwritev:70 sendfile:71 pselect6:72 ppoll:73 signalfd4:74 splice:76 tee:77 readlinkat:78
-    newfstatat:79 fstat:80 sync:81 fsync:82 fdatasync:83 sync_file_range:84 timerfd_create:85
+    newfstatat:79 fstat:80 fsync:82 fdatasync:83 sync_file_range:84 timerfd_create:85
     timerfd_settime:86 timerfd_gettime:87 utimensat:88 capget:90 exit:93 exit_group:94 waitid:95
     set_tid_address:96 futex:98 set_robust_list:99 get_robust_list:100 nanosleep:101 getitimer:102
     setitimer:103 clock_gettime:113 clock_getres:114 clock_nanosleep:115 sched_setparam:118
@@ -117,14 +124,14 @@ _AARCH64 = _numbers("""
     getsockopt:209 shutdown:210 sendmsg:211 recvmsg:212 readahead:213 brk:214 munmap:215
     mremap:216 execve:221 mmap:222 fadvise64:223 mprotect:226 msync:227 mlock:228 munlock:229
     mincore:232 madvise:233 rt_tgsigqueueinfo:240 accept4:242 recvmmsg:243 wait4:260
-    syncfs:267 sendmmsg:269 sched_setattr:274 sched_getattr:275 renameat2:276 getrandom:278 execveat:281
+    sendmmsg:269 sched_setattr:274 sched_getattr:275 renameat2:276 getrandom:278 execveat:281
     membarrier:283 copy_file_range:285 preadv2:286 pwritev2:287 statx:291 rseq:293 pidfd_send_signal:424
-    pidfd_open:434 close_range:436 openat2:437 faccessat2:439 epoll_pwait2:441 futex_waitv:449
+    pidfd_open:434 close_range:436 faccessat2:439 epoll_pwait2:441 futex_waitv:449
     fchmodat2:452
 """)
 MACHINES: Mapping[str, Machine] = {
-    "x86_64": Machine(0xC000003E, _X86_64, 56, 435, 41, 53, 16, 72, 54, 157, 302, 135),
-    "aarch64": Machine(0xC00000B7, _AARCH64, 220, 435, 198, 199, 29, 25, 208, 167, 261, 92),
+    "x86_64": Machine(0xC000003E, _X86_64, 56, 435, 41, 53, 16, 72, 54, 157, 302, 135, 162, 306, 437),
+    "aarch64": Machine(0xC00000B7, _AARCH64, 220, 435, 198, 199, 29, 25, 208, 167, 261, 92, 81, 267, 437),
 }
 """The table of aarch64 was run by an interpreter in the tests, and never on such a machine."""
 
@@ -141,16 +148,21 @@ def program(
     """
     allow, denied = (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | EPERM)
     checks: dict[int, list[Instruction]] = {
-        machine.clone: [load(0), (JSET, 0, 1, _NAMESPACES), denied, allow],
+        **dict(_modes(machine)),
+        machine.clone: _clone(),
         machine.clone3: [(RET, 0, 0, ERRNO | ENOSYS)],  # its flags are in memory: nobody can check them
         machine.socket: _sockets() if sockets else [(RET, 0, 0, ERRNO | EAFNOSUPPORT)],
         machine.socketpair: _sockets(),
-        machine.fcntl: [load(1), (JEQ, 0, 1, _F_SETSIG), denied, allow],
+        machine.fcntl: [load(1), *_none_of(_F_SETSIG, _F_SETLEASE, *_F_OFD_LOCKS)],
         machine.prlimit: [load(0), (JEQ, 0, 1, 0), allow, denied],  # one's own: PID 1 has the same user
-        machine.prctl: [load(0), (JEQ, 0, 1, _PR_SET_DUMPABLE), denied, allow],
+        machine.prctl: [load(0), *_none_of(_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE)],
         machine.setsockopt: _options(),
         machine.ioctl: [load(1), (JEQ, 2, 0, _TIOCSTI), (JEQ, 1, 0, _TIOCLINUX), allow, denied],
         machine.personality: [load(0), (JEQ, 2, 0, 0), (JEQ, 1, 0, 0xFFFFFFFF), denied, allow],
+        # a lot of them would keep the host's disks busy
+        machine.sync: [(RET, 0, 0, ERRNO)],
+        machine.syncfs: [(RET, 0, 0, ERRNO)],
+        machine.openat2: [(RET, 0, 0, ERRNO | ENOSYS)],  # its mode is in memory
         **more,
     }
     made: list[Instruction] = [
@@ -168,6 +180,56 @@ def program(
 
 def load(argument: int) -> Instruction:
     return (LOAD, 0, 0, _ARGUMENTS + 8 * argument)
+
+
+def _none_of(*values: int) -> list[Instruction]:
+    """Denied if what is loaded is one of these, else allowed."""
+    last = len(values) - 1
+    tests: list[Instruction] = [
+        (JEQ, last - at, 0 if at < last else 1, value) for at, value in enumerate(values)
+    ]
+    return [*tests, (RET, 0, 0, ERRNO | EPERM), (RET, 0, 0, ALLOW)]
+
+
+def _clone() -> list[Instruction]:
+    """No namespaces; no threads with descriptors of their own, which nobody sees; no signal but SIGCHLD."""
+    denied: Instruction = (RET, 0, 0, ERRNO | EPERM)
+    return [
+        load(0),
+        (JSET, 0, 1, _NAMESPACES),
+        denied,
+        (AND, 0, 0, _CLONE_FILES | _CLONE_THREAD),
+        (JEQ, 0, 1, _CLONE_THREAD),
+        denied,
+        load(0),
+        (AND, 0, 0, _SIGNAL),
+        (JEQ, 1, 0, 0),
+        (JEQ, 0, 1, _SIGCHLD),
+        (RET, 0, 0, ALLOW),
+        denied,
+    ]
+
+
+def _modes(machine: Machine) -> Iterator[tuple[int, list[Instruction]]]:
+    """No file gets a bit that lends its owner's or group's rights: in a mount, these would be the host's."""
+    plain = [(JSET, 0, 1, _SET_IDS), (RET, 0, 0, ERRNO | EPERM), (RET, 0, 0, ALLOW)]
+    at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mkdir": 1, "mkdirat": 2, "creat": 1}
+    for name, argument in at.items():
+        if name in machine.allowed:
+            yield machine.allowed[name], [load(argument), *plain]
+    for name, flags in (("open", 1), ("openat", 2)):
+        if name in machine.allowed:
+            made: Instruction = (JSET, 0, 3, _O_CREAT | _O_TMPFILE)
+            yield machine.allowed[name], [load(flags), made, load(flags + 1), *plain]
+
+
+def socket_checks(machine: Machine) -> Mapping[int, list[Instruction]]:
+    """No socket but a pair of streams: one could speak to a socket of the host in a folder that both see."""
+    denied, allow = (RET, 0, 0, ERRNO | EPERM), (RET, 0, 0, ALLOW)
+    kind = [load(1), (AND, 0, 0, _KIND), (JEQ, 2, 0, _STREAM), (JEQ, 1, 0, _SEQPACKET)]
+    pair = [load(0), (JEQ, 1, 0, _AF_UNIX), (RET, 0, 0, ERRNO | EAFNOSUPPORT), *kind, denied, allow]
+    others = ("connect", "bind", "listen", "accept", "accept4")
+    return {machine.socketpair: pair, **{machine.allowed[name]: [denied] for name in others}}
 
 
 def _sockets() -> list[Instruction]:

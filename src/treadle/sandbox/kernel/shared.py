@@ -1,7 +1,7 @@
 """The filter of system calls where a container shares the host's processes, users and files.
 
 What namespaces keep apart elsewhere is refused here: Unix sockets, which Landlock does not know by their
-paths, limits and priorities of other processes, and watching other people's files.
+paths, and the priorities of other processes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from treadle.sandbox.kernel.seccomp import (
     ALLOW,
-    EAFNOSUPPORT,
     EPERM,
     ERRNO,
     JEQ,
@@ -18,19 +17,14 @@ from treadle.sandbox.kernel.seccomp import (
     Machine,
     load,
     program,
+    socket_checks,
 )
 
 Check: TypeAlias = tuple[str, list[Instruction]]
-_AND = 0x54
-_AF_UNIX, _STREAM, _SEQPACKET, _KIND = 1, 1, 5, 0xF
-_F_SETSIG, _F_SETLEASE = 10, 1024
 _ALLOWED: Instruction = (RET, 0, 0, ALLOW)
 _DENIED: Instruction = (RET, 0, 0, ERRNO | EPERM)
-_NO_FAMILY: Instruction = (RET, 0, 0, ERRNO | EAFNOSUPPORT)
 _PRETENDED: Instruction = (RET, 0, 0, ERRNO)
 """It does nothing, and says that it went well."""
-_SOCKETS = ("connect", "bind", "listen", "accept", "accept4")
-_WATCHING = ("inotify_init", "inotify_init1", "inotify_add_watch")
 _OF_A_PROCESS = (
     "sched_setparam",
     "sched_setscheduler",
@@ -52,21 +46,16 @@ def shared_program(machine: Machine, *, same_user: bool) -> list[Instruction]:
         machine: whose numbers are used.
         same_user: whether the code is the user of the host, and the owner of that one's files.
     """
-    numbers = {**machine.allowed, "socketpair": machine.socketpair, "fcntl": machine.fcntl}
+    numbers = machine.allowed
     checks = {numbers[name]: check for name, check in _checks(same_user) if name in numbers}
-    return program(machine, sockets=False, more=checks)
+    return program(machine, sockets=False, more={**socket_checks(machine), **checks})
 
 
 def _checks(same_user: bool) -> Iterator[Check]:
-    yield from _all((*_SOCKETS, *_WATCHING), _DENIED)
     for name in _OF_A_PROCESS:
         yield name, [load(0), (JEQ, 1, 0, 0), _DENIED, _ALLOWED]
     for name, process in (("setpriority", 0), ("ioprio_set", 1)):
         yield name, [load(0), (JEQ, 0, 2, process), load(1), (JEQ, 1, 0, 0), _DENIED, _ALLOWED]
-    # a pair of datagram sockets can be used to send to any other by its path
-    kind = [load(1), (_AND, 0, 0, _KIND), (JEQ, 2, 0, _STREAM), (JEQ, 1, 0, _SEQPACKET)]
-    yield "socketpair", [load(0), (JEQ, 1, 0, _AF_UNIX), _NO_FAMILY, *kind, _DENIED, _ALLOWED]
-    yield "fcntl", [load(1), (JEQ, 1, 0, _F_SETLEASE), (JEQ, 0, 1, _F_SETSIG), _DENIED, _ALLOWED]
     if same_user:
         yield from _all(_ATTRIBUTES, _PRETENDED)
 

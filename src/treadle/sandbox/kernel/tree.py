@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 _KIB = 1024
+MAX_MAPS_BYTES = 1 << 20
+"""Of what /proc says of the mappings of a process."""
 _BLOCK = 512
 _ENDED = "ZX"
 """States of a process, or of its first thread."""
@@ -125,7 +127,11 @@ class Survey:
 
     def _add_mappings(self, pid: int) -> None:
         with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
-            gone = [line.split(None, 5) for line in file if line.endswith(b" (deleted)\n")]
+            text = file.read(MAX_MAPS_BYTES)
+        if len(text) >= MAX_MAPS_BYTES:  # more take more of the kernel than it may have
+            self.own += 1 << 40
+        lines = text.splitlines(keepends=True)
+        gone = [line.split(None, 5) for line in lines if line.endswith(b" (deleted)\n")]
         for where, _, offset, _, inode, name in gone:
             if name.startswith(b"/dev/zero "):
                 start, end = (int(each, 16) for each in where.split(b"-"))

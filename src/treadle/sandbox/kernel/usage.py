@@ -4,7 +4,8 @@ import os
 import re
 import resource
 import socket
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +15,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHARED = re.compile(rb"^(\w+)-(\w+) \S+ (\w+) (\S+ \d+) +(?:/dev/zero|/memfd:|/SYSV)", re.MULTILINE)
 """A mapping of shared memory that is in no file: its ends, where it begins in the whole, and which it is."""
+_LOCK = re.compile(rb"\d+:(?: ->)? \S+ +\S+ +\S+ (\d+)")
+"""A line of /proc/locks, with the process."""
+SECRET_S = 1.0
+"""For so long a process may not let itself be looked into: at its beginning none does."""
+MAX_LOCKS = 20_000
+"""On files, of one container."""
 _PRIVATE = re.compile(rb"^Pss_Anon: +(\d+) kB|^SwapPss: +(\d+) kB", re.MULTILINE)
 
 
@@ -42,13 +49,36 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]  # noqa: PTH208
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int = 1 << 20) -> bytes:
     """The content, or nothing: the process may have ended."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return file.read()
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(most)
     except OSError:
         return b""
+
+
+def maps(pid: int) -> bytes | None:
+    """What a process maps, as far as `tree.MAX_MAPS_BYTES`; None: it does not let itself be looked into."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
+            return file.read(tree.MAX_MAPS_BYTES)
+    except PermissionError:
+        return None
+    except OSError:  # it has ended
+        return b""
+
+
+def locks(pids: Container[int] | None = None) -> int:
+    """Locks on files that processes hold: memory of the kernel that nothing else bounds.
+
+    Args:
+        pids: whose count; None: all that this PID namespace has.
+    """
+    lines = _read("/proc/locks", MAX_LOCKS * 200).splitlines()
+    if pids is None:
+        return len(lines)
+    return sum(int(found[1]) in pids for line in lines if (found := _LOCK.match(line)))
 
 
 def disk() -> tuple[int, int]:
@@ -64,6 +94,18 @@ class Memory:
     _socket_bytes: int = field(default_factory=lambda: socket_bytes(), init=False)
     _shared: dict[bytes, int] = field(default_factory=dict[bytes, int], init=False)
     """The largest extent that was seen of each piece of shared memory that is mapped somewhere."""
+    _hidden: dict[int, float] = field(default_factory=dict[int, float], init=False)
+    """Since when a process could not be looked into."""
+    _too_many: bool = field(default=False, init=False)
+    """Whether a process has more mappings than are looked at."""
+
+    def excess(self, limit: int) -> str:
+        """What is too much, or nothing."""
+        used = self.used(limit)
+        now = time.monotonic()
+        if any(now - since > SECRET_S for since in self._hidden.values()):
+            return "secrecy"
+        return "memory" if used > limit or self._too_many else ""
 
     def used(self, limit: int) -> int:
         """Bytes of its processes and files; only above `limit` is it found out what is counted twice."""
@@ -76,11 +118,18 @@ class Memory:
 
     def _mapped(self, numbers: Iterable[int]) -> int:
         seen: dict[bytes, int] = {}
+        hidden: dict[int, float] = {}
+        self._too_many = False
         for pid in numbers:
-            for begin, end, offset, which in _SHARED.findall(_read(f"/proc/{pid}/maps")):
+            text = maps(pid)
+            if text is None:
+                hidden[pid] = self._hidden.get(pid, time.monotonic())
+                continue
+            self._too_many = self._too_many or len(text) >= tree.MAX_MAPS_BYTES
+            for begin, end, offset, which in _SHARED.findall(text):
                 size = int(offset, 16) + int(end, 16) - int(begin, 16)
                 seen[which] = max(size, seen.get(which, self._shared.get(which, 0)))
-        self._shared = seen
+        self._shared, self._hidden = seen, hidden
         return sum(seen.values())
 
 

@@ -18,6 +18,8 @@ FROZEN_WATCH_S = 30.0
 """Seconds between two looks at what is stopped."""
 SETTLE_S, _STEP_S = 0.1, 0.0002
 """How long is waited for processes that do not stop, or go on, at once."""
+_STOPPED = "TtZX"
+"""States of processes that do not run."""
 _PROCESSORS = os.cpu_count() or 1
 
 
@@ -27,7 +29,7 @@ def settle(place: Place, number: signal.Signals) -> None:
     What is forked meanwhile may have got the signal before, or not at all: so it is sent again.
     """
     end = time.monotonic() + SETTLE_S
-    wanted = "TtZX" if number == signal.SIGSTOP else "RSDIZX"
+    wanted = _STOPPED if number == signal.SIGSTOP else "RSDIZX"
     while True:
         _signal(number)
         if all(each.state in wanted for each in place.processes()) or time.monotonic() > end:
@@ -77,8 +79,9 @@ class Watchdog:
         if what := self.place.excess(final=self._frozen):
             return {"op": "over", "what": what}
         if self._frozen:
-            _signal(signal.SIGSTOP)  # whatever woke it
-            self._due = time.monotonic() + FROZEN_WATCH_S
+            still = all(each.state in _STOPPED for each in self.place.processes())
+            _signal(signal.SIGSTOP)  # whatever woke it, or was not stopped in time
+            self._due = time.monotonic() + (FROZEN_WATCH_S if still else WATCH_S)
             return None
         left = self._cpu_s - self._spent()
         group = self.place.group

@@ -172,18 +172,21 @@ class Zygote:
         if not data:
             self._end()
         request = json.loads(data)
+        data = b""
         if request["op"] == "kill":
             if request["pid"] in self._children:  # not reaped yet: the number is still its own
                 self._maker.end(request["pid"])
             return
+        number = request["id"]
         try:
-            order = Order(request["id"], request["uid"], box_of(request), descriptors, self._own)
+            order = Order(number, request["uid"], box_of(request), descriptors, self._own)
+            request.clear()  # what stands in these frames is seen by the code that is run above them
             pid = self._maker.make(order)
             self._children.add(pid)
-        except OSError as error:
-            self._tell({"op": "failed", "id": request["id"], "error": str(error)})
+        except Exception as error:  # of one container: the others go on
+            self._tell({"op": "failed", "id": number, "error": str(error)})
         else:
-            self._tell({"op": "made", "id": request["id"], "pid": pid})
+            self._tell({"op": "made", "id": number, "pid": pid})
         finally:
             for fd in descriptors:
                 os.close(fd)
