@@ -71,7 +71,7 @@ class Attack:
         return cls(path.stem, steps, options)
 
     def is_for(self, rung: RungName) -> bool:
-        return rung.startswith(self.options.get("rungs", rung))
+        return rung.startswith(tuple(self.options.get("rungs", rung).split(",")))
 
     @property
     def limit_s(self) -> float:
