@@ -44,7 +44,7 @@ soak: install  ## kills, leaks, long runs
 	$(BIN)/pytest -m slow $(ARGS)
 
 attacks: install  ## code that tries to break out of a container
-	$(BIN)/pytest -n auto -m attack $(ARGS)
+	$(BIN)/pytest -m attack $(ARGS)
 
 demo: install  ## set up, then the main job, with no key and no network
 	@$(BIN)/treadle demo

@@ -540,12 +540,12 @@ with_mounts = pytest.mark.skipif(SHARED_RUNG, reason="no mounts without namespac
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Path:
-    """A folder of the host that a container may write to, as far as its mount lets it."""
-    folder = tmp_path / f"host-{secrets.token_hex(8)}"
-    folder.mkdir()
+def mounted() -> Iterator[Path]:
+    """A folder of the host that everybody may write to; its name is short, as those of sockets must be."""
+    folder = Path(tempfile.mkdtemp(prefix="host-"))
     folder.chmod(0o777)
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 async def ran_with(mount: Mount, code: str) -> str:

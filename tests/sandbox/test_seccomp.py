@@ -43,6 +43,7 @@ ASKED = (
     "sync",
     "syncfs",
     "openat2",
+    "close_range",
 )
 """By their arguments."""
 NAMED = {"prlimit": "prlimit64"}
@@ -173,6 +174,8 @@ def test_clone_sends_no_other_signal_and_makes_no_thread_that_nobody_sees(machin
     for number in (1, 9, 10, 18, 19, 64):  # SIGCONT is 18
         assert ask(machine, machine.clone, number) == refused(EPERM)
     assert ask(machine, machine.clone, 0x4100 | SIGCHLD) == ALLOW  # as vfork does it
+    assert {ask(machine, machine.close_range, 4, 9, flags) for flags in (2, 6)} == {refused(EPERM)}
+    assert {ask(machine, machine.close_range, 4, 9, flags) for flags in (0, 4)} == {ALLOW}
 
 
 @machines

@@ -5,7 +5,7 @@
 print(open("/dev/zero", "rb").read(1))
 # %% prints
 # 3% raises PermissionError
-# > ['full', 'null', 'random', 'urandom', 'zero']
+# > ['full', 'null', 'random', 'shm', 'urandom', 'zero']
 print(sorted(os.listdir("/dev")))
 # %% prints
 # 3b> mknod EPERM

@@ -1,5 +1,5 @@
 # Leaves and looks for memory, semaphores and queues that processes share by name.
-# None of these can be made.
+# None of these can be made, but shared memory among its own files.
 # %% prints
 # > 7
 import mmap
@@ -25,4 +25,5 @@ attempt("msgget", lambda: syscall(msgget, 4711, 0o1666))
 attempt("mq_open", lambda: syscall(mq_open, b"queue", 0o102, 0o666, 0))
 attempt("memfd_create", lambda: syscall(memfd_create, b"x", 0))
 attempt("keyctl", lambda: syscall(keyctl, 0, -3, 0))
-print("shm_open", said(lambda: open("/dev/shm/x", "w")) in ("ENOENT", "EACCES"))
+opened = said(lambda: open("/dev/shm/x", "w").close())
+print("shm_open", opened == "EACCES" or os.path.realpath("/dev/shm/x") == "/tmp/x")

@@ -123,6 +123,8 @@ class Supervised:
         limits = self._box.limits
         most = limits.memory_mib * MIB
         held = self._survey(pids)
+        if held.too_many_mappings:
+            return "memory"
         if held.memory > most and held.memory - held.own + sum(map(tree.proportional, pids)) > most:
             return "memory"
         if held.threads > limits.processes:  # on rung 3 the kernel bounds them

@@ -86,6 +86,8 @@ class Survey:
     """Files that have no name any more, and are mapped."""
     sockets: set[int] = field(default_factory=set[int])
     """By inode."""
+    too_many_mappings: bool = False
+    """Whether a process has more than are looked at: they take more of the kernel than it may have."""
     hidden: set[int] = field(default_factory=set[int])
     """Processes that could not be looked into."""
 
@@ -128,8 +130,7 @@ class Survey:
     def _add_mappings(self, pid: int) -> None:
         with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123
             text = file.read(MAX_MAPS_BYTES)
-        if len(text) >= MAX_MAPS_BYTES:  # more take more of the kernel than it may have
-            self.own += 1 << 40
+        self.too_many_mappings |= len(text) >= MAX_MAPS_BYTES
         lines = text.splitlines(keepends=True)
         gone = [line.split(None, 5) for line in lines if line.endswith(b" (deleted)\n")]
         for where, _, offset, _, inode, name in gone:

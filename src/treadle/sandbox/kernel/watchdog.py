@@ -13,14 +13,13 @@ from treadle.sandbox.kernel import usage
 from treadle.sandbox.kernel.place import Place
 
 WATCH_S = 0.1
-"""Seconds between two looks at running code, at least."""
+"""Seconds between two looks at running code."""
 FROZEN_WATCH_S = 30.0
 """Seconds between two looks at what is stopped."""
 SETTLE_S, _STEP_S = 0.1, 0.0002
 """How long is waited for processes that do not stop, or go on, at once."""
 _STOPPED = "TtZX"
 """States of processes that do not run."""
-_PROCESSORS = os.cpu_count() or 1
 
 
 def settle(place: Place, number: signal.Signals) -> None:
@@ -45,7 +44,7 @@ def _signal(number: signal.Signals) -> None:
 
 @dataclass(slots=True)
 class Watchdog:
-    """Looks as often as it takes; with a control group, the kernel bounds the memory by itself."""
+    """Looks at what nothing else bounds; with a control group, the kernel bounds the memory."""
 
     place: Place
     _times: usage.Times = field(default_factory=usage.Times, init=False)
@@ -84,10 +83,7 @@ class Watchdog:
             self._due = time.monotonic() + (FROZEN_WATCH_S if still else WATCH_S)
             return None
         left = self._cpu_s - self._spent()
-        group = self.place.group
-        exact = group is not None and group.counts_cpu
-        soonest = left / _PROCESSORS if exact else 0.0
-        self._due = time.monotonic() + min(max(WATCH_S, soonest), 3600)
+        self._due = time.monotonic() + WATCH_S
         if left > 0:
             return None
         self._cpu_s = math.inf  # once is enough
