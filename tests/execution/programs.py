@@ -134,7 +134,8 @@ print(ran.returncode, ran.stdout.strip())
 """,
     "a shell": """
 import subprocess
-print(subprocess.run("printf 'b\\\\na\\\\n' | sort | head -1", shell=True, capture_output=True, text=True).stdout)
+command = "printf 'b\\\\na\\\\n' | sort | head -1"
+print(subprocess.run(command, shell=True, capture_output=True, text=True).stdout)
 """,
     "json": """
 import json
@@ -240,7 +241,8 @@ print([random.randint(1, 6) for _ in range(5)], random.sample(range(100), 3))
 """,
     "numbers": """
 import math, cmath
-print(math.gcd(84, 36), math.comb(10, 3), round(math.dist((0, 0), (3, 4)), 2), cmath.sqrt(-4), 7 // -2, -7 % 3)
+print(math.gcd(84, 36), math.comb(10, 3), round(math.dist((0, 0), (3, 4)), 2))
+print(cmath.sqrt(-4), 7 // -2, -7 % 3)
 print(f"{1234567.891:,.2f} {0.000012:e} {255:#x} {5:>4}|{'x':^5}|")
 """,
     "text": """
