@@ -349,6 +349,24 @@ async def test_a_journal_has_each_call_and_answer_before_they_are_delivered(rule
     )
 
 
+@pytest.mark.parametrize("how", ["cancelled", "died"])
+async def test_a_journal_has_the_end_of_a_cell_however_it_came(how: str, rules: Rules) -> None:
+    journal = MemoryJournal()
+    async with Containers(isolated(), replace(rules, journal=journal)) as containers:
+        container = await containers.create("team-a")
+        code = "await search('a')\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+        cell = await container.execute(code, tools=[SEARCH])
+        request = await anext(cell)
+        if how == "died":
+            await cell.answer(request.id, "text")
+        else:
+            cell.cancel()
+        with pytest.raises((asyncio.CancelledError, ContainerDied)):
+            await cell.finished()
+
+        assert (await journal.entries(cell.id))[-1] == Ended(cell.id, None)
+
+
 async def test_what_no_journal_takes_is_not_delivered(rules: Rules) -> None:
     class Full(MemoryJournal):
         async def append(self, entry: Entry) -> None:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import anyio
+
 from treadle.conversation.blocks import ToolCall, ToolResult
 from treadle.errors import InvalidArgument
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, Recorded
@@ -244,6 +246,18 @@ class Cell:
         """Run it to its end."""
         entry: Entry = Began(self.id, self.code, tuple(self.stubs))
         await self.journal.append(entry)
+        return_code: int | None = None
+        try:
+            result = await self._outcome(sandboxed, on_output, limit_s)
+            return_code = result.return_code
+            return result
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.journal.append(Ended(self.id, return_code))
+
+    async def _outcome(
+        self, sandboxed: Sandboxed, on_output: OnOutput | None, limit_s: float | None
+    ) -> CellResult:
         marks = await sandboxed.marks(WORKING)
         outcome = await sandboxed.execute(
             self.code,
@@ -252,10 +266,7 @@ class Cell:
             on_output=on_output,
             limit_s=limit_s,
         )
-        collected = await sandboxed.collect(WORKING, since=marks)
-        result = self._result(outcome, collected)
-        await self.journal.append(Ended(self.id, result.return_code))
-        return result
+        return self._result(outcome, await sandboxed.collect(WORKING, since=marks))
 
     def _result(self, outcome: Outcome, collected: Collected) -> CellResult:
         return CellResult(

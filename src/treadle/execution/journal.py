@@ -38,10 +38,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A cell ran to its end."""
+    """A cell is over."""
 
     cell: str
-    return_code: int
+    return_code: int | None
+    """None: it was cancelled, or its container is gone."""
 
 
 Entry: TypeAlias = Began | Called | Answered | Ended
