@@ -222,8 +222,19 @@ async def traceless(engine: Engine) -> AsyncGenerator[Container]:
             began = time.monotonic()
             await container.close()
             while left := processes() or folder_of(container):
-                assert time.monotonic() < began + MARGIN_S, f"there are left: {left}"
+                assert time.monotonic() < began + MARGIN_S, f"there are left: {[*map(described, left)]}"
                 await anyio.sleep(0.01)
+
+
+def described(left: int | str) -> str:
+    """A process, for whoever has to find out why it is still there; or a folder."""
+    if isinstance(left, str):
+        return left
+    told = [f"/proc/{left}/{name}" for name in ("status", "wchan", "syscall")]
+    texts = [Path(name).read_text("ascii", "replace") if Path(name).exists() else "" for name in told]
+    wanted = ("State", "PPid", "Uid", "SigPnd", "ShdPnd", "SigBlk", "Threads")
+    lines = [line for line in texts[0].splitlines() if line.startswith(wanted)]
+    return f"{left}: {' '.join([*lines, *texts[1:]])}"
 
 
 def user_of(container: Container) -> int:

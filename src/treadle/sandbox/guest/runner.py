@@ -82,7 +82,9 @@ class Runner:
             try:
                 self._interrupted = None
                 self._running = True
-                self._execute(_compiled(code, name, tools))
+                with self._bridge.whole:  # Python's parser does not come through an interrupt whole
+                    compiled = _compiled(code, name, tools)
+                self._execute(compiled)
             finally:
                 self._running = False
         except BaseException as error:
