@@ -230,11 +230,12 @@ def described(left: int | str) -> str:
     """A process, for whoever has to find out why it is still there; or a folder."""
     if isinstance(left, str):
         return left
-    told = [f"/proc/{left}/{name}" for name in ("status", "wchan", "syscall")]
-    texts = [Path(name).read_text("ascii", "replace") if Path(name).exists() else "" for name in told]
+    try:
+        lines = Path(f"/proc/{left}/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return f"{left}: gone by now"
     wanted = ("State", "PPid", "Uid", "SigPnd", "ShdPnd", "SigBlk", "Threads")
-    lines = [line for line in texts[0].splitlines() if line.startswith(wanted)]
-    return f"{left}: {' '.join([*lines, *texts[1:]])}"
+    return f"{left}: {' '.join(line for line in lines if line.startswith(wanted))}"
 
 
 def user_of(container: Container) -> int:

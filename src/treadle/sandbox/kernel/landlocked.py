@@ -96,17 +96,15 @@ class Supervised:
     def processes(self) -> Iterator[usage.Process]:
         return usage.processes(tree.below(os.getpid(), tree.parents()))
 
+    def locks(self) -> int:
+        return usage.locks(set(tree.below(os.getpid(), tree.parents())))
+
     def excess(self, *, final: bool) -> str:
         """The memory is looked at each time, and the rest as often as it may cost."""
         found = os.statvfs(self.root)
         if found.f_bavail < self._floor:  # of a file system that others use too
             return "room"
         began = time.monotonic()
-        if (
-            began >= self._again
-            and usage.locks(set(tree.below(os.getpid(), tree.parents()))) > usage.MAX_LOCKS
-        ):
-            return "locks"
         changed = (found.f_bfree, found.f_ffree) != self._seen  # by whomever
         if began < self._again and not (final and changed):
             return ""

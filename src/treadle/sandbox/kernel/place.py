@@ -70,6 +70,10 @@ class Place(Protocol):
         """All but the first."""
         ...
 
+    def locks(self) -> int:
+        """Locks on files that its processes hold."""
+        ...
+
     def excess(self, *, final: bool) -> str:
         """What the container uses too much of, or nothing. `final`: nobody asks again for some time."""
         ...

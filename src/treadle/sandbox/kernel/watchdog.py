@@ -14,6 +14,8 @@ from treadle.sandbox.kernel.place import Place
 
 WATCH_S = 0.1
 """Seconds between two looks at running code."""
+LOCKS_CPU_S = 0.5
+"""Processor time between two counts of locks: to count them holds up whoever else locks a file."""
 FROZEN_WATCH_S = 30.0
 """Seconds between two looks at what is stopped."""
 SETTLE_S, _STEP_S = 0.1, 0.0002
@@ -52,6 +54,8 @@ class Watchdog:
     _cell: int = field(default=0, init=False)
     _cpu_s: float = field(default=math.inf, init=False)
     """At which processor time of the container the cell has used up its own."""
+    _locks_due: float = field(default=LOCKS_CPU_S, init=False)
+    """At which processor time the locks are counted."""
     _due: float = field(default=0.0, init=False)
 
     def freeze(self) -> None:
@@ -82,7 +86,12 @@ class Watchdog:
             _signal(signal.SIGSTOP)  # whatever woke it, or was not stopped in time
             self._due = time.monotonic() + (FROZEN_WATCH_S if still else WATCH_S)
             return None
-        left = self._cpu_s - self._spent()
+        spent = self._spent()
+        if spent >= self._locks_due:
+            self._locks_due = spent + LOCKS_CPU_S
+            if self.place.locks() > usage.MAX_LOCKS:
+                return {"op": "over", "what": "locks"}
+        left = self._cpu_s - spent
         self._due = time.monotonic() + WATCH_S
         if left > 0:
             return None
