@@ -277,12 +277,12 @@ class Engine:
 
     async def _current(self) -> Zygote:
         async with self._starting:
+            await self._close_retired()
             if self._zygote and self._zygote.usable and not self._zygote.worn_out:
                 return self._zygote
             if self._zygote:
                 self._retired.append(self._zygote)
                 self._zygote = None
-            await self._close_retired()
             if self.rung is None:
                 self.rung = await best_rung()
             check_mounts(self.rung, self.mounts)
