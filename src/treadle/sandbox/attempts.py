@@ -17,7 +17,7 @@ from treadle.sandbox.sharing import ABI, RUNGS, Shared, holds
 _LIMITS = Limits(memory_mib=128, processes=16, disk_mib=8, files=500)
 _DEADLINE_S = 6.0
 _SPIN_S = 0.05
-_CELL = """
+PROBES = """
 import json, os, resource, socket
 
 def refused(act):
@@ -29,7 +29,9 @@ def refused(act):
 
 def makes(path):
     return lambda: os.open(path, os.O_CREAT | os.O_WRONLY)
-
+"""
+"""What a cell of a trial begins with: what it tries, and whether that was refused."""
+_CELL = """
 def pair(kind):
     return lambda: [each.close() for each in socket.socketpair(socket.AF_UNIX, kind)]
 
@@ -108,7 +110,7 @@ async def _container(rung: Shared, folder: str) -> dict[str, bool]:
     known = f"FOLDER, HOST, PROCESSES = {folder!r}, {os.getpid()}, {_LIMITS.processes}\n"
     with anyio.fail_after(_DEADLINE_S):
         async with Engine(limits=_LIMITS, rung=rung) as engine, await engine.make() as container:
-            told = await container.execute(known + _CELL, limit_s=_DEADLINE_S)
+            told = await container.execute(known + PROBES + _CELL, limit_s=_DEADLINE_S)
             if told.failure:
                 raise RuntimeError(f"{told.failure.kind}: {told.failure.message}")
             found: dict[str, list[Any]] = json.loads(told.stdout)

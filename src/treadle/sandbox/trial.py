@@ -26,18 +26,6 @@ _SPIN_S = 0.05
 _UID = 0x6FFF_FFFF
 """Of the process that finds the step, where the host is root; no code of a stranger runs in it."""
 _CELL = """
-import json, os, resource, socket
-
-def refused(act):
-    try:
-        act()
-    except OSError:
-        return True
-    return False
-
-def makes(path):
-    return lambda: os.open(path, os.O_CREAT | os.O_WRONLY)
-
 interfaces = [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line]
 outside = open("/proc/self/uid_map").read().split()[1]
 print(json.dumps({
@@ -101,7 +89,9 @@ async def _container(folder: str) -> Seen:
         try:
             await engine.start()
             async with await engine.make() as container:
-                told = await container.execute(f"FOLDER = {folder!r}\n{_CELL}", limit_s=_DEADLINE_S)
+                told = await container.execute(
+                    f"FOLDER = {folder!r}\n{attempts.PROBES}{_CELL}", limit_s=_DEADLINE_S
+                )
                 if told.failure:
                     raise RuntimeError(f"{told.failure.kind}: {told.failure.message}")
                 found: dict[str, list[Any]] = json.loads(told.stdout)

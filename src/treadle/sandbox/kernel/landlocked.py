@@ -24,8 +24,6 @@ from treadle.sandbox.kernel.place import Order
 
 KEEPER = 0x0100_0000
 """What a supervisor's own user has more than its container's: it is beyond all of those."""
-MINIMUM_ABI, SCOPED_ABI = 4, 6
-"""Of Landlock, for rung 3, and for 3b."""
 _TMP = "/tmp"  # noqa: S108  inside
 _FOLDERS = (WORKSPACE, INPUT, OUTPUT, _TMP)
 _END_S = 5.0
