@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 RungName: TypeAlias = Literal["1", "2", "3", "3b"]
 """Ways to set a container apart, the one that enforces most first."""
 MIB = 1 << 20
+MAX_LOCKS = 20_000
+"""On files, of one container."""
 MAX_PACKET_BYTES = 128 * 1024
 """Of a message between the host and a zygote."""
 WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from treadle.sandbox.box import Limits
+from treadle.sandbox.box import MAX_LOCKS, Limits
 
 Reason: TypeAlias = Literal["exit", "memory", "disk", "processes", "timeout", "violation", "closed"]
 
@@ -24,7 +24,7 @@ def told_excess(what: str, limits: Limits) -> tuple[str, Reason]:
         case "room":
             return "the file system that its files are on was nearly full", "disk"
         case "locks":
-            return "it held more locks on files than 20,000", "memory"
+            return f"it held more than {MAX_LOCKS} locks on files", "memory"
         case "secrecy":
             return "a process of it could not be looked into by the watchdog", "violation"
         case "processes":

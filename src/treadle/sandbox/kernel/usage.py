@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from treadle.sandbox.box import MAX_LOCKS
 from treadle.sandbox.kernel import tree
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -19,8 +20,6 @@ _LOCK = re.compile(rb"\d+:(?: ->)? \S+ +\S+ +\S+ (\d+)")
 """A line of /proc/locks, with the process."""
 SECRET_S = 1.0
 """For so long a process may not let itself be looked into: at its beginning none does."""
-MAX_LOCKS = 20_000
-"""On files, of one container."""
 _PRIVATE = re.compile(rb"^Pss_Anon: +(\d+) kB|^SwapPss: +(\d+) kB", re.MULTILINE)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from treadle.sandbox.box import MAX_LOCKS
 from treadle.sandbox.kernel import usage
 from treadle.sandbox.kernel.place import Place
 
@@ -89,7 +90,7 @@ class Watchdog:
         spent = self._spent()
         if spent >= self._locks_due:
             self._locks_due = spent + LOCKS_CPU_S
-            if self.place.locks() > usage.MAX_LOCKS:
+            if self.place.locks() > MAX_LOCKS:
                 return {"op": "over", "what": "locks"}
         left = self._cpu_s - spent
         self._due = time.monotonic() + WATCH_S
