@@ -127,8 +127,9 @@ class Bridge:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Frame] = loop.create_future()
         if loop not in self._watching:
-            self._watching.add(loop)
-            loop.add_reader(self._connection, self._pump)
+            with self.whole:
+                loop.add_reader(self._connection, self._pump)
+                self._watching.add(loop)
         self._ask(name, arguments, lambda frame: _deliver(loop, future, frame))
         return _value(await future)
 

@@ -30,6 +30,15 @@ class CellInterrupted(KeyboardInterrupt):
     """The cell ran out of time, or was cancelled. An event loop swallows any other class in its callbacks."""
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    _thread_id: int | None
+
+    def mend(self) -> None:
+        """Let it run again: an interrupt in its very last steps leaves it for ever running."""
+        self._thread_id = None
+        asyncio._set_running_loop(None)
+
+
 class Runner:
     """The state of a container: what cells leave behind for the next."""
 
@@ -37,7 +46,7 @@ class Runner:
         self._bridge = bridge
         self._module = types.ModuleType("__main__")
         self._module.__dict__["__builtins__"] = builtins
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._running = False
         self._interrupted: float | None = None
         """When the cell was."""
@@ -102,6 +111,7 @@ class Runner:
             self._loop.run_until_complete(awaited)
         finally:
             if self._interrupted is not None:
+                self._loop.mend()
                 # what is ready runs, the end of `awaited` among it, which would stop the next cell
                 self._loop.call_soon(self._loop.stop)
                 self._loop.run_forever()
