@@ -502,7 +502,6 @@ async def test_a_folder_that_became_a_link_is_not_collected(
     assert [each.path for each in collected.skipped] == ["."]
 
 
-@pytest.mark.skipif(RUNG == "3b", reason="the kernel counts the processes of other tests too: fork may fail")
 async def test_a_process_started_as_its_cell_begins_is_not_left_frozen(
     laboratory: Laboratory, around: Surroundings
 ) -> None:

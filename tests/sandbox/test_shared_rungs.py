@@ -81,7 +81,9 @@ def test_all_attacks_are_contained_without_namespaces(user: int, rung: str, abi:
     }
     tests = [str(place / "treadle" / "tests" / "sandbox" / name) for name in FILES]
     plugins = ["-p", "no:cacheprovider", "-p", "anyio.pytest_plugin", "-p", "xdist.plugin"]
-    chosen = ["-m", "not slow and not xfail", "-n", "2", "-q", "--tb=short"]
+    # an ordinary user's limit of processes counts those of all containers: another test's bomb takes them all
+    at_once = "2" if user == 0 else "0"
+    chosen = ["-m", "not slow and not xfail", "-n", at_once, "-q", "--tb=short"]
     command = [str(python), "-c", lesser_hosts.DOCKER, "-m", "pytest", *tests, *plugins, *chosen]
     shown = [word for source, name in binds.items() for word in (source, name)]
 
