@@ -17,6 +17,7 @@ NAMES = [
     "Approval", "AsyncEventStream", "AsyncSession", "AuthenticationError", "BadRequest", "BadResponse",
     "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Decision", "Done",
     "Event", "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed",
+    "CodeExecution", "CodeLoopOptions", "LoopOptions", "Savings",
     "InvalidArgument", "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model",
     "ModelError", "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
     "ParameterUnsupported", "RateLimited", "Reasoning", "Result", "ResumeUnsupported", "RunningLoop",

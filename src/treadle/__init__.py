@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from treadle.agents.entry import agent_resume as agent_resume
     from treadle.agents.entry import agent_session as agent_session
     from treadle.agents.harness import Capabilities as Capabilities
+    from treadle.agents.harness import CodeLoopOptions as CodeLoopOptions
     from treadle.agents.harness import Harness as Harness
+    from treadle.agents.harness import LoopOptions as LoopOptions
     from treadle.agents.harness import State as State
     from treadle.agents.harness import ToolLoopOptions as ToolLoopOptions
     from treadle.agents.harness import agent_capabilities as agent_capabilities
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from treadle.agents.sync import EventStream as EventStream
     from treadle.agents.sync import Session as Session
     from treadle.conversation.events import Approval as Approval
+    from treadle.conversation.events import CodeExecution as CodeExecution
     from treadle.conversation.events import Compaction as Compaction
     from treadle.conversation.events import Decision as Decision
     from treadle.conversation.events import Done as Done
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from treadle.conversation.events import Text as Text
     from treadle.conversation.events import ToolCall as ToolCall
     from treadle.conversation.events import ToolResult as ToolResult
+    from treadle.conversation.usage import Savings as Savings
     from treadle.conversation.usage import Usage as Usage
     from treadle.errors import AuthenticationError as AuthenticationError
     from treadle.errors import BadRequest as BadRequest
@@ -73,14 +77,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "treadle.agents.entry": ("aagent aagent_resume aagent_session agent agent_resume agent_session"),
-    "treadle.agents.harness": "Capabilities Harness State ToolLoopOptions agent_capabilities",
+    "treadle.agents.harness": (
+        "Capabilities CodeLoopOptions Harness LoopOptions State ToolLoopOptions agent_capabilities"
+    ),
     "treadle.agents.session": "AsyncSession",
     "treadle.agents.sync": "EventStream Session",
     "treadle.conversation.events": (
-        "Approval Compaction Decision Done Event FileChange LimitReached Notice Reasoning Result Text "
-        "ToolCall ToolResult"
+        "Approval CodeExecution Compaction Decision Done Event FileChange LimitReached Notice Reasoning "
+        "Result Text ToolCall ToolResult"
     ),
-    "treadle.conversation.usage": "Usage",
+    "treadle.conversation.usage": "Savings Usage",
     "treadle.errors": (
         "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
@@ -102,6 +108,8 @@ __all__ = [
     "BadResponse",
     "Capabilities",
     "CapabilityUnsupported",
+    "CodeExecution",
+    "CodeLoopOptions",
     "Compaction",
     "ContextWindowExceeded",
     "Decision",
@@ -116,6 +124,7 @@ __all__ = [
     "InvalidTool",
     "InvalidType",
     "LimitReached",
+    "LoopOptions",
     "MissingExtra",
     "Model",
     "ModelError",
@@ -131,6 +140,7 @@ __all__ = [
     "ResumeUnsupported",
     "RunningLoop",
     "SandboxError",
+    "Savings",
     "Session",
     "SessionClosed",
     "State",

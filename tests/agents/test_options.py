@@ -1,5 +1,6 @@
 """The order and the types of the contract's checks: nothing is sent when an option cannot work."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_capabilities_are_those_of_the_contract() -> None:
         resume=False,
         permission_modes=frozenset({"ask", "full"}),
     )
-    assert [member.value for member in Harness] == ["tool_loop"]
+    assert treadle.agent_capabilities(Harness.CODE_LOOP) == replace(able, skills=True)
+    assert [member.value for member in Harness] == ["tool_loop", "code_loop"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from treadle.conversation.events import Result
 from treadle.errors import InvalidType, ResumeUnsupported, StateIncompatible
 from treadle.loop.stream import AsyncEventStream
 from treadle.sandbox.base import WatchedFolder
+from treadle.sandbox.isolation import Isolated
 
 
 @overload
@@ -19,7 +20,7 @@ def agent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: Literal[False] = False,
     **options: Unpack[Options],
 ) -> Result: ...
@@ -28,7 +29,7 @@ def agent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: Literal[True],
     **options: Unpack[Options],
 ) -> EventStream: ...
@@ -36,7 +37,7 @@ def agent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: bool = False,
     **options: Unpack[Options],
 ) -> Result | EventStream:
@@ -46,12 +47,13 @@ def agent(
         harness: what runs the agent, a member of `Harness`.
         prompt: what the model is asked.
         sandbox: the folder that the turn works in, `sandbox.local(FOLDER)`; `Result.files` has its changes.
+            In the code loop, code reads it at `project`; `sandbox.isolated(mounts=...)` lets it write there.
         stream: True: give the events of the turn as they happen, instead of its result at the end.
         options: model (None): a name such as `openai/gpt-5`, or a `Model` of your own; required.
             api_key (None), api_base (None): instead of what the provider's environment variables say.
             instructions (None): the system prompt.
             tools (()): Python functions, see `tool`.
-            permissions ("full"): or "ask": a human allows each call.
+            permissions ("full"): or "ask": a human allows each call of a tool.
             on_approval (None): called with each `Approval`; its answer allows or denies the call.
             output (None): the type of the final answer: a pydantic model, a dataclass, a TypedDict, a union,
                 `list[...]`, `int`, ...; the answer is validated, and sent back once if it does not fit.
@@ -62,8 +64,9 @@ def agent(
             history (None): what was said before, as `history()` of a session gives it; what is broken in it
                 is mended.
             metadata (None): kept in the result, and sent to a LiteLLM gateway for its spend logs.
-            options (None): `ToolLoopOptions`.
-            skills, disable_tools, install: of other harnesses; refused here.
+            options (None): `ToolLoopOptions`, or `CodeLoopOptions`.
+            skills (()): folders that hold a SKILL.md, for the code loop.
+            disable_tools, install: of other harnesses; refused here.
 
     Returns:
         The result of the turn. A provider's error is in `Result.error`, and is not raised.
@@ -90,7 +93,7 @@ def aagent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: Literal[False] = False,
     **options: Unpack[Options],
 ) -> Coroutine[Any, Any, Result]: ...
@@ -99,7 +102,7 @@ def aagent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: Literal[True],
     **options: Unpack[Options],
 ) -> AsyncEventStream: ...
@@ -108,7 +111,7 @@ def aagent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: bool,
     **options: Unpack[Options],
 ) -> Coroutine[Any, Any, Result] | AsyncEventStream: ...
@@ -116,7 +119,7 @@ def aagent(
     harness: Harness,
     prompt: str,
     *,
-    sandbox: WatchedFolder,
+    sandbox: WatchedFolder | Isolated,
     stream: bool = False,
     **options: Unpack[Options],
 ) -> Coroutine[Any, Any, Result] | AsyncEventStream:
@@ -137,18 +140,24 @@ async def _one_shot(session: AsyncSession, prompt: str) -> Result:
         return await session.arun(prompt)
 
 
-def agent_session(harness: Harness, *, sandbox: WatchedFolder, **options: Unpack[Options]) -> Session:
+def agent_session(
+    harness: Harness, *, sandbox: WatchedFolder | Isolated, **options: Unpack[Options]
+) -> Session:
     """A session: prompts that share a history. Options and errors as `agent`."""
     check_no_loop(instead="aagent_session()")
     return Session(aagent_session(harness, sandbox=sandbox, **options))
 
 
-def aagent_session(harness: Harness, *, sandbox: WatchedFolder, **options: Unpack[Options]) -> AsyncSession:
+def aagent_session(
+    harness: Harness, *, sandbox: WatchedFolder | Isolated, **options: Unpack[Options]
+) -> AsyncSession:
     """`agent_session` for code with an event loop."""
     return AsyncSession(check(harness, sandbox, options))
 
 
-def agent_resume(state: State | bytes, *, sandbox: WatchedFolder, **options: Unpack[Options]) -> Session:
+def agent_resume(
+    state: State | bytes, *, sandbox: WatchedFolder | Isolated, **options: Unpack[Options]
+) -> Session:
     """Go on with a session of which only the state is left.
 
     Raises:
@@ -169,7 +178,7 @@ def _state(state: object) -> State:
 
 
 def aagent_resume(
-    state: State | bytes, *, sandbox: WatchedFolder, **options: Unpack[Options]
+    state: State | bytes, *, sandbox: WatchedFolder | Isolated, **options: Unpack[Options]
 ) -> AsyncSession:
     """`agent_resume` for code with an event loop."""
     state = _state(state)

@@ -4,21 +4,27 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from treadle.errors import InvalidArgument, InvalidType, StateIncompatible
 from treadle.loop.defaults import DEFAULT_MAX_REPEATS
+
+if TYPE_CHECKING:
+    from treadle.sandbox.isolation import Isolated
 
 
 class Harness(Enum):
     """What runs the agent."""
 
     TOOL_LOOP = "tool_loop"
+    """The model calls your tools, in this process."""
+    CODE_LOOP = "code_loop"
+    """The model writes code that calls your tools; the code runs in a container."""
 
 
 @dataclass(frozen=True)
-class ToolLoopOptions:
-    """Options of `Harness.TOOL_LOOP`."""
+class LoopOptions:
+    """Options that both loops take."""
 
     completion_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`),
@@ -50,6 +56,40 @@ class ToolLoopOptions:
 
 
 @dataclass(frozen=True)
+class ToolLoopOptions(LoopOptions):
+    """Options of `Harness.TOOL_LOOP`."""
+
+
+@dataclass(frozen=True)
+class CodeLoopOptions(LoopOptions):
+    """Options of `Harness.CODE_LOOP`: those of the tool loop, and what its container is like."""
+
+    max_parallel_tools: int = 10
+    """Tools that may run at the same time, called by code or by one reply."""
+    limits: "Isolated | None" = None
+    """`sandbox.isolated(...)`: settings of the container, where `sandbox` is a folder of this machine."""
+    packages: str | None = None
+    """The name of a package set that the code may import; see `treadle packages`."""
+
+    def check(self) -> None:
+        """As that of the tool loop."""
+        from treadle.sandbox.isolation import Isolated  # naming a harness loads no sandbox
+
+        super().check()
+        if not isinstance(self.limits, Isolated | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidType(f"limits must be sandbox.isolated(...), not {self.limits!r}")
+        if self.limits and self.limits.packages and self.packages:
+            raise InvalidArgument("packages are said in `limits` already: leave out one of the two")
+
+
+OPTIONS: Mapping[Harness, type[LoopOptions]] = {
+    Harness.TOOL_LOOP: ToolLoopOptions,
+    Harness.CODE_LOOP: CodeLoopOptions,
+}
+"""What each harness takes as `options`."""
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a harness can do."""
 
@@ -73,7 +113,17 @@ _CAPABILITIES: Mapping[Harness, Capabilities] = {
         skills=False,
         resume=False,
         permission_modes=frozenset({"ask", "full"}),
-    )
+    ),
+    Harness.CODE_LOOP: Capabilities(
+        structured_output=True,
+        tool_approval=True,
+        tool_filtering=False,
+        history=True,
+        custom_tools=True,
+        skills=True,
+        resume=False,
+        permission_modes=frozenset({"ask", "full"}),
+    ),
 }
 
 
@@ -104,7 +154,7 @@ class State:
 
     harness: str
     native_session_id: str | None
-    """Always None for the tool loop: it keeps no session outside this process."""
+    """Always None: our loops keep no session outside this process."""
     workdir: str
     model: str | None
     version: Literal[1] = 1

@@ -3,14 +3,23 @@
 import math
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict, cast
 
-from treadle.agents.harness import Harness, ToolLoopOptions, agent_capabilities, check_harness
+from treadle.agents.harness import (
+    OPTIONS,
+    CodeLoopOptions,
+    Harness,
+    LoopOptions,
+    ToolLoopOptions,
+    agent_capabilities,
+    check_harness,
+)
+from treadle.agents.setup import Setup, check_sandbox, code_loop, tool_loop
 from treadle.conversation.blocks import EMPTY, Message, system, user
 from treadle.conversation.mending import mended
 from treadle.conversation.request import ToolSpec
@@ -32,6 +41,8 @@ from treadle.models.base import Model
 from treadle.models.prices import PRICED, price, prices_installed
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
+from treadle.sandbox.isolation import Isolated
+from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.approval import PERMISSIONS, Permissions
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import Toolset
@@ -61,7 +72,7 @@ class Options(TypedDict, total=False):
     timeout: float | None
     history: Sequence[Mapping[str, Any]] | None
     metadata: Mapping[str, object] | None
-    options: ToolLoopOptions | None
+    options: ToolLoopOptions | CodeLoopOptions | None
     install: bool
 
 
@@ -77,6 +88,8 @@ class Checked:
     """The instructions, and what was said before, elsewhere."""
     mended: tuple[str, ...]
     """What was wrong with that."""
+    close: Callable[[], Awaitable[None]] | None = None
+    """Ends what the session holds, if it holds anything."""
 
 
 class _Given:
@@ -105,13 +118,12 @@ class _Given:
         self.options: Any = options.get("options")
         self.install: Any = options.get("install", False)
 
-    @property
-    def loop(self) -> ToolLoopOptions:
-        return self.options if isinstance(self.options, ToolLoopOptions) else ToolLoopOptions()
+    def loop(self, harness: Harness) -> LoopOptions:
+        return self.options if isinstance(self.options, LoopOptions) else OPTIONS[harness]()
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        if not isinstance(self.options, ToolLoopOptions):
+        if not isinstance(self.options, LoopOptions):
             return {}
         kwargs: object = vars(self.options)["completion_kwargs"]  # not by its type: a caller's may be wrong
         if not isinstance(kwargs, Mapping):
@@ -141,34 +153,35 @@ def check(
     """
     known = check_harness(harness)
     given = _Given(options)
-    _check_types(given, sandbox)
+    _check_types(given, sandbox, known)
     route = _route(given) if isinstance(given.model, str) else None
     if route:
         route.check_gateway()
     _check_values(given)
     _check_abilities(given, known, one_shot=one_shot, resumed=resumed)
     if not given.model:
-        raise InvalidArgument(
-            "the tool loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own"
-        )
+        raise InvalidArgument("a loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own")
     messages, told = _conversation(given)
-    plan = _plan(given, route, messages)
+    loop = given.loop(known)
+    setup = _setup(sandbox, _toolsets(given), loop)
+    plan = _plan(given, route, messages, loop, setup)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
     metadata = MappingProxyType(dict(given.metadata or {}))
     terms = Terms(
         plan,
-        cast("WatchedFolder", sandbox),
+        setup.sandbox,
         uuid.uuid4().hex,
         given.on_approval,
         given.timeout,
         metadata,
+        setup.prepare,
     )
-    return Checked(known, terms, route.model if route else plan.model.name, messages, told)
+    model = route.model if route else plan.model.name
+    return Checked(known, terms, model, messages, told, setup.close)
 
 
-def _check_types(given: _Given, sandbox: object) -> None:
-    if not isinstance(sandbox, WatchedFolder):
-        raise InvalidType(f"sandbox must be a sandbox such as sandbox.local(FOLDER), not {sandbox!r}")
+def _check_types(given: _Given, sandbox: object, harness: Harness) -> None:
+    check_sandbox(sandbox, code=harness is Harness.CODE_LOOP)
     if given.model is not None:
         check_model(given.model)
     for name in ("api_key", "api_base", "instructions"):
@@ -220,10 +233,11 @@ def _check_number(name: str, value: object, kind: Any) -> None:
 def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed: bool) -> None:
     able = agent_capabilities(harness)
     if given.install:
-        raise CapabilityUnsupported("install=True: the tool loop runs in this process, nothing is installed")
-    if given.options is not None and not isinstance(given.options, ToolLoopOptions):
-        raise OptionsMismatch(f"{harness} takes ToolLoopOptions, not {type(given.options).__name__}")
-    given.loop.check()
+        raise CapabilityUnsupported("install=True: the loops run in this process, nothing is installed")
+    if given.options is not None and not isinstance(given.options, OPTIONS[harness]):
+        named = OPTIONS[harness].__name__
+        raise OptionsMismatch(f"{harness} takes {named}, not {type(given.options).__name__}")
+    given.loop(harness).check()
     if given.permissions not in able.permission_modes:
         modes = ", ".join(sorted(able.permission_modes))
         raise CapabilityUnsupported(f"permissions={given.permissions!r}: {harness} knows {modes}")
@@ -232,12 +246,14 @@ def _check_abilities(given: _Given, harness: Harness, *, one_shot: bool, resumed
             "permissions='ask' needs somebody to ask: pass on_approval, or stream=True and answer the "
             "Approval events"
         )
-    if given.skills:
-        raise CapabilityUnsupported("skills: the tool loop does not run skills; leave them out")
+    if given.skills and not able.skills:
+        raise CapabilityUnsupported(
+            "skills: the tool loop does not run skills; leave them out, or use Harness.CODE_LOOP"
+        )
     if given.disable_tools:
-        raise CapabilityUnsupported("disable_tools: the tool loop has no tools but yours; leave them out")
+        raise CapabilityUnsupported("disable_tools: the loops have no tools but yours; leave them out")
     if resumed:
-        raise ResumeUnsupported("the tool loop keeps no session outside this process: start a new one")
+        raise ResumeUnsupported("the loops keep no session outside this process: start a new one")
 
 
 def _conversation(given: _Given) -> tuple[tuple[Message, ...], tuple[str, ...]]:
@@ -250,32 +266,44 @@ def _conversation(given: _Given) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     return mended(messages)
 
 
-def _plan(given: _Given, route: Route | None, messages: tuple[Message, ...]) -> Plan:
-    if given.kwargs.get("stream"):
-        raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
+def _toolsets(given: _Given) -> list[Toolset]:
     functions = [each for each in given.tools if not isinstance(each, Toolset)]
     toolsets: list[Toolset] = [each for each in given.tools if isinstance(each, Toolset)]
     if functions:
         toolsets.insert(0, FunctionTools(functions))
-    _check_names(toolsets, read_parameters(route.parameters if route else given.kwargs))
+    return toolsets
+
+
+def _setup(sandbox: object, toolsets: Sequence[Toolset], loop: LoopOptions) -> Setup:
+    if isinstance(loop, CodeLoopOptions):
+        return code_loop(cast("LocalSandbox | Isolated", sandbox), toolsets, loop)
+    return tool_loop(cast("WatchedFolder", sandbox), toolsets)
+
+
+def _plan(
+    given: _Given, route: Route | None, messages: tuple[Message, ...], loop: LoopOptions, setup: Setup
+) -> Plan:
+    if given.kwargs.get("stream"):
+        raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
+    _check_names(setup.every_toolset, read_parameters(route.parameters if route else given.kwargs))
     output = _output(given.output)
     parameters = read_parameters(route.parameters if route else given.kwargs)
     model: Model = route.connect() if route else given.model
     plan = Plan(
         model,
-        toolsets,
+        setup.toolsets,
         given.permissions,
         parameters,
         output,
-        output_retries=given.loop.output_retries,
+        output_retries=loop.output_retries,
         limits=Limits(
             given.max_turns or DEFAULT_MAX_TURNS,
             given.max_cost,
             given.max_total_tokens,
-            given.loop.max_repeats,
+            loop.max_repeats,
         ),
-        max_parallel=given.loop.max_parallel_tools,
-        text_calls=given.loop.text_tool_calls == "auto",
+        max_parallel=loop.max_parallel_tools,
+        text_calls=loop.text_tool_calls == "auto",
         price=_price(given, route),
     )
     plan = _with_final_tool(plan)

@@ -10,7 +10,7 @@ from treadle.conversation.events import Notice, Result
 from treadle.conversation.history import History
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import InvalidArgument, InvalidType, OutputInvalid, SessionClosed, TreadleError
-from treadle.loop.run import Emit
+from treadle.loop.calls import Emit
 from treadle.loop.spending import Spending
 from treadle.loop.stream import AsyncEventStream
 from treadle.loop.turn import Turn
@@ -157,6 +157,7 @@ class AsyncSession:
 
     async def adetach(self) -> State:
         """See `detach`."""
+        await self.aclose()
         return self.detach()
 
     astop = adetach
@@ -167,8 +168,10 @@ class AsyncSession:
         self.interrupt()
 
     async def aclose(self) -> None:
-        """See `close`."""
+        """See `close`. When this returns, its container has ended, if it had one."""
         self.close()
+        if self._checked.close:
+            await self._checked.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -4,12 +4,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from treadle.conversation.blocks import EMPTY
-from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import InvalidType
 
 
@@ -38,6 +38,35 @@ class ToolCall:
     input: Mapping[str, object]
     """The arguments as the model wrote them, parsed, not validated; `{}` if they are no JSON object."""
     builtin: bool = True
+    caller: Mapping[str, object] | None = None
+    """None: the model itself. Else the code that made the call, as `CODE_CALLER` with its id as `tool_id`."""
+
+
+CODE_CALLER = "code_execution"
+"""The `type` of a caller that is code."""
+
+
+@dataclass(frozen=True)
+class CodeExecution:
+    """Code that the model wrote runs in a container: it starts, it prints, it ends.
+
+    Its `ToolCall` comes before, its `ToolResult` after, and those of the tools that it calls in between.
+    """
+
+    id: str
+    """Of the call that brought the code."""
+    phase: Literal["start", "output", "end"]
+    code: str = ""
+    """At the start."""
+    stream: Literal["stdout", "stderr"] = "stdout"
+    """On which it printed."""
+    text: str = ""
+    """What it printed. Where the listener is slow, chunks are longer, and may lose their middle."""
+    return_code: int | None = None
+    """At the end; 0: it ran to its end. None: it was stopped, or its container died."""
+    duration_s: float = 0.0
+    tool_calls: int = 0
+    """Made by it, at the end."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +80,15 @@ class ToolResult:
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file of the workspace that differs from what it was when the turn began."""
+    """A file of the workspace, or of the container, that differs from what it was when the turn began."""
 
     path: str
-    """Relative to the workspace, with `/`."""
+    """Relative to the workspace, with `/`; for a file of the container, relative to its `/workspace`."""
     kind: Literal["created", "modified", "deleted"]
     diff: str | None = None
-    """A unified diff, or None for binary and large files."""
+    """A unified diff, or None for binary and large files, and those of the container."""
+    data: bytes | None = field(default=None, repr=False)
+    """The content of a file that code wrote in its container; None: the file is on this machine."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +141,13 @@ class Approval:
     input: Mapping[str, object]
     id: str = ""
     """The id of the call that waits."""
+    caller: Mapping[str, object] | None = None
+    """As that of the `ToolCall`."""
+    code: str | None = None
+    """The code that makes the call."""
+    together: "Sequence[Approval]" = field(default=(), repr=False, compare=False)
+    """All that are asked at once, this one among them: calls that code gathered, or that run in parallel.
+    What is decided here is not asked again."""
     _check: Callable[[Mapping[str, object]], None] = field(default=_anything, repr=False, compare=False)
     """Raises `InvalidArgument` for arguments that the tool does not take."""
     _decision: "concurrent.futures.Future[Decision]" = field(
@@ -187,7 +225,16 @@ class Done:
 
 
 Event: TypeAlias = (
-    Text | Reasoning | ToolCall | ToolResult | FileChange | Compaction | Approval | Notice | Done
+    Text
+    | Reasoning
+    | ToolCall
+    | CodeExecution
+    | ToolResult
+    | FileChange
+    | Compaction
+    | Approval
+    | Notice
+    | Done
 )
 
 
@@ -228,7 +275,7 @@ class Result:
     output: object = None
     """The final answer as an instance of `output`, or None."""
     files: list[FileChange] = field(default_factory=list[FileChange])
-    """What changed in the workspace, sorted by path."""
+    """What changed in the workspace, and what code wrote in its container, sorted by path."""
     events: list[Event] = field(default_factory=list[Event])
     """Every event of the turn but `Done`, in order."""
     usage: Usage = NO_USAGE
@@ -246,6 +293,8 @@ class Result:
     """The `metadata` that the caller gave."""
     limit: LimitReached | None = None
     """What ended the turn as `max_turns` or `budget`."""
+    savings: Savings = NO_SAVINGS
+    """What the programs of the turn spared it."""
 
     def raise_for_error(self) -> "Result":
         """This result; raises `error` if there is one."""

@@ -1,4 +1,4 @@
-"""What a call or a turn consumed: tokens and money."""
+"""What a call or a turn consumed, tokens and money, and what programs spared it."""
 
 from dataclasses import dataclass
 from operator import add
@@ -33,3 +33,36 @@ class Usage:
 
 
 NO_USAGE = Usage()
+
+
+BYTES_PER_TOKEN = 4
+"""Of English text and JSON, about; only `Savings.tokens` is estimated by it."""
+
+
+@dataclass(frozen=True)
+class Savings:
+    """What the programs of a turn spared it. Counted, but for `tokens`."""
+
+    programs: int = 0
+    """Programs that ran."""
+    tool_calls: int = 0
+    """Calls that they made."""
+    model_calls: int = 0
+    """Model calls that those would have taken one by one, less one for each program.
+
+    Calls that a program made while another one was under way count as made together, as a model might have
+    made them in one reply.
+    """
+    result_bytes: int = 0
+    """UTF-8, of the results that went to programs, less what the programs printed: it went to the model."""
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens `result_bytes` are: a quarter."""
+        return self.result_bytes // BYTES_PER_TOKEN
+
+    def __add__(self, other: "Savings") -> "Savings":
+        return Savings(*map(add, vars(self).values(), vars(other).values()))
+
+
+NO_SAVINGS = Savings()

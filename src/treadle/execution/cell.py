@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -18,8 +18,10 @@ from treadle.sandbox.container import Outcome
 from treadle.sandbox.files import Collected, CollectedFile, Skipped
 from treadle.sandbox.output import OnOutput
 from treadle.tools.invoke import Needs, admit, invoke
-from treadle.tools.toolset import Tool
+from treadle.tools.toolset import Answer, Tool
 
+Serve: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+"""Runs a tool, by its name, with arguments."""
 State: TypeAlias = Literal["running", "waiting", "done"]
 
 WAIT_S = 900.0
@@ -96,7 +98,8 @@ class Cell:
     """By the names under which code calls tools."""
     journal: Journal
     functions: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
-    """Tools that are run here, by their names; calls of the others wait for an answer."""
+    """Tools that are run here, by their names; calls of the others are served, or wait for an answer."""
+    serve: Serve | None = None
     wait_s: float = WAIT_S
     recorded: Recorded = field(default_factory=lambda: Recorded(()))
     """Answers of an earlier run."""
@@ -141,9 +144,13 @@ class Cell:
         Raises:
             ContainerDied: its container is gone.
         """
+        await self.ended()
+        return self.result
+
+    async def ended(self) -> None:
+        """Wait for the end, whatever it came to."""
         assert self._work
         await asyncio.wait([self._work])
-        return self._work.result()
 
     def cancel(self) -> None:
         """Stop the code, softly at first; the container stays, if the code lets itself be stopped."""
@@ -205,6 +212,11 @@ class Cell:
         if function := self.functions.get(stub.spec.name):
             made = ToolCall(request_id, stub.spec.name, json.dumps(call.arguments), caller)
             answered = await self._run_function(function, made)
+            await self.journal.append(answered)
+            return _told(answered)
+        if self.serve:
+            answer = await self.serve(stub.spec.name, call.arguments)
+            answered = Answered(self.id, request_id, answer.text, answer.error)
             await self.journal.append(answered)
             return _told(answered)
         loop = asyncio.get_running_loop()

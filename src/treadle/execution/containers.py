@@ -13,7 +13,7 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
-from treadle.execution.cell import WAIT_S, Cell, CellResult
+from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import Container as Sandboxed
@@ -86,6 +86,7 @@ class Container:
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
         replay: Recorded | None = None,
+        serve: Serve | None = None,
     ) -> Cell:
         """Begin a cell.
 
@@ -96,6 +97,7 @@ class Container:
             on_output: is told what the code prints, while it does.
             limit_s: seconds that it may run, not counting those in which it waits for answers.
             replay: answers of an earlier run, which the same calls get again.
+            serve: answers calls of tools that are only described; they are then not iterated over.
 
         Raises:
             ContainerGone: it has ended.
@@ -117,6 +119,7 @@ class Container:
             stubs(specs),
             self._rules.journal,
             {each.spec.name: each for each in functions},
+            serve,
             self._rules.wait_s,
             replay or Recorded(()),
         )

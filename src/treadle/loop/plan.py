@@ -13,7 +13,7 @@ from treadle.loop.limits import Limits
 from treadle.loop.output import Output, in_words
 from treadle.models.base import Model
 from treadle.tools.approval import Permissions, needs_approval
-from treadle.tools.toolset import Tool, Toolset
+from treadle.tools.toolset import ProgramTool, Tool, Toolset
 from treadle.wire.chat_completions.requests import Parameters
 
 FINAL_TOOL = "final_answer"
@@ -73,6 +73,14 @@ class Plan:
         """The tools as they are now, by name."""
         return {tool.spec.name: tool for toolset in self.toolsets for tool in toolset.tools()}
 
+    def every_tool(self) -> dict[str, Tool]:
+        """Those that only code may call, too."""
+        tools = self.tools()
+        for tool in list(tools.values()):
+            if isinstance(tool, ProgramTool):
+                tools = {**tool.callable(), **tools}
+        return tools
+
     def callable(self, *, only_answer: bool) -> Container[str]:
         """The names that the model may call."""
         final = {self.final_tool.name} if self.final_tool else set[str]()
@@ -80,7 +88,8 @@ class Plan:
 
     def asking(self) -> list[str]:
         """The tools of which a call needs a human."""
-        return [name for name, tool in self.tools().items() if needs_approval(tool.policy, self.permissions)]
+        every = self.every_tool().items()
+        return [name for name, tool in every if needs_approval(tool.policy, self.permissions)]
 
     def answers(self, text: str) -> bool:
         """Whether `text` is the object that is asked for, rather than a call.

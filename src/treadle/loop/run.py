@@ -3,38 +3,36 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import anyio
-import anyio.lowlevel
 
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
-from treadle.conversation.events import Decision, LimitReached
+from treadle.conversation.events import LimitReached
 from treadle.conversation.history import INTERRUPTED, History
 from treadle.conversation.request import ModelRequest, Reply
+from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.errors import OutputInvalid
-from treadle.loop.limits import Repeats, ToolCounts
+from treadle.loop.calls import NOT_RUN, Calls, Emit, Outcome, need, told
+from treadle.loop.limits import Repeats
 from treadle.loop.plan import Plan
+from treadle.loop.programs import Running
 from treadle.loop.spending import Spending
 from treadle.loop.text_calls import with_calls
-from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Waiting
+from treadle.loop.waiting import Given, Waiting
 from treadle.models.base import OnDelta
-from treadle.telemetry import is_recording, record
-from treadle.tools.invoke import Needs, Ready, admit, invoke, noted, shown
-from treadle.tools.toolset import Tool
+from treadle.tools.invoke import Needs, Ready, noted
+from treadle.tools.toolset import ProgramTool, Tool, WrittenFile
 from treadle.wire.json_text import is_object
 
-Emit: TypeAlias = Callable[[events.Event], Awaitable[None]]
-Outcome: TypeAlias = Ready | Needs | ToolResult
 Reason: TypeAlias = Literal["done", "max_turns", "length", "content_filter", "refusal", "budget"]
 
 _DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
 _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
-NOT_RUN = "not run: {why}"
 NEVER_BEGAN = "not run: the turn ended before it began"
 CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
 ONLY_THE_ANSWER = "not run: nothing but the final answer is asked for"
@@ -65,15 +63,14 @@ class Run:
     texts: list[str] = field(default_factory=list[str])
     """Every piece of text that was told."""
     spending: Spending = field(init=False)
-    _announced: set[str] = field(default_factory=set[str], init=False)
-    _given: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
-    _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
-    """Of calls that ended and were not told yet, because one before them still runs."""
+    savings: Savings = field(default=NO_SAVINGS, init=False)
+    written: list[WrittenFile] = field(default_factory=list[WrittenFile], init=False)
+    """Files of programs, oldest first."""
+    _calls: Calls = field(init=False)
     _found: dict[str, Outcome] = field(default_factory=dict[str, "Outcome"], init=False)
     """What was found about calls of the last reply, so that an approval does not look at all of them anew."""
-    _began: set[str] = field(default_factory=set[str], init=False)
-    """Ids of calls that somebody began to run."""
-    _counts: ToolCounts = field(default_factory=ToolCounts, init=False)
+    _program: Running | None = field(default=None, init=False)
+    """That did not end yet."""
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _text: str = field(default="", init=False)
     """Of the last reply."""
@@ -85,6 +82,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.spending = Spending(self.plan)
+        self._calls = Calls(self.plan.permissions, self.emit, self.remembered)
 
     async def advance(self, given: Iterable[Given] = ()) -> Finished | Waiting:
         """Go on until the answer is there, or until somebody has to speak; `given` is what they said.
@@ -103,21 +101,28 @@ class Run:
             if finished := await self._judge(reply):
                 return finished
 
-    def interrupt(self) -> list[events.ToolResult]:
+    async def close(self) -> None:
+        """Stop what still runs. Before `interrupt`, where the run did not come to its end."""
+        if self._program:
+            await self._program.close()
+
+    def interrupt(self) -> list[events.Event]:
         """Give each open call its result: nobody knows how it ended, or it never began.
 
         The events tell of the calls that were announced.
         """
-        idle = (call.id for call in self.history.open_calls if call.id not in self._began)
-        known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | self._results  # noqa: A001
+        of_program = [*self._program.stopped()] if self._program else []
+        calls = self._calls
+        idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
+        known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | calls.ended  # noqa: A001
         settled = self.history.settle(known=known)
-        return [_told(result) for result in settled if result.call_id in self._announced]
+        return [*of_program, *(told(result) for result in settled if result.call_id in calls.announced)]
 
     async def _ask(self) -> Reply:
         plan, history = self.plan, self.history
         told = len(self.texts)
         self._found.clear()
-        self._counts.next_reply()
+        self._calls.counts.next_reply()
         self._repeats.next_reply()
         request = plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
         reply = await self._complete(request)
@@ -228,67 +233,60 @@ class Run:
 
     def _take(self, given: Iterable[Given]) -> None:
         names = {call.id: call.name for call in self.history.open_calls}
-        for item in given:
-            self._given[item.call_id] = item
-            if isinstance(item, ApprovalGiven) and item.allowed and item.remember and item.call_id in names:
-                self.remembered.add(names[item.call_id])
+        self._calls.take(given, {**names, **self._program.asked} if self._program else names)
 
     async def _run_tools(self) -> Waiting | Finished | None:
         """Answer the open calls in their order, as far as that goes without anybody else."""
         calls = deque(self.history.open_calls)
         tools = self.plan.tools() if calls else {}
         while calls:
-            if limit := self._counts.stops(calls[0], tools):
+            if limit := self._calls.counts.stops(calls[0], tools):
                 return self._stop(limit)
             window = self._window(calls, tools)
             outcomes = [await self._admit(call, tools) for call in window]
             if needs := [each for each in outcomes if isinstance(each, Needs)]:
-                self._began |= {each.call.id for each in needs if each.answer}
-                return Waiting(tuple(map(_need, needs)))
-            if limit := await self._run_window(window, outcomes):
-                return self._stop(limit)
+                self._calls.began |= {each.call.id for each in needs if each.answer}
+                return Waiting(tuple(map(need, needs)))
+            match outcomes:
+                case [Ready(tool=ProgramTool() as tool) as ready]:
+                    stopped = await self._run_program(tool, ready)
+                case _:
+                    stopped = await self._run_window(window, outcomes)
+            if stopped:
+                return stopped if isinstance(stopped, Waiting) else self._stop(stopped)
         return None
+
+    async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
+        if self._program is None:
+            self._program = Running(tool, ready, self._calls, self.plan.max_parallel)
+        program = self._program
+        outcome = await program.advance()
+        if isinstance(outcome, Waiting):
+            return outcome
+        self._program = None
+        self.savings += program.savings
+        self.written += program.files
+        return await self._tell(ready.call, outcome) or program.limit
 
     def _window(self, calls: deque[ToolCall], tools: dict[str, Tool]) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time."""
         window = [calls.popleft()]
         if self.plan.max_parallel > 1 and _parallel(window[0], tools):
-            while calls and _parallel(calls[0], tools) and not self._counts.stops(calls[0], tools):
+            while calls and _parallel(calls[0], tools) and not self._calls.counts.stops(calls[0], tools):
                 window.append(calls.popleft())
         return window
 
-    async def _admit(self, call: ToolCall, tools: dict[str, Tool]) -> Outcome:
+    async def _admit(self, call: ToolCall, tools: Mapping[str, Tool]) -> Outcome:
         found = self._found.get(call.id)
-        decided = call.id in self._given or call.name in self.remembered
-        if found and not (isinstance(found, Needs) and decided):
+        if found and not (isinstance(found, Needs) and self._calls.decided(call)):
             return found
         if self._finished and not self._finished.invalid:
             return ToolResult(call.id, ONLY_THE_ANSWER, is_error=True)
         if self.plan.final_tool and call.name == self.plan.final_tool.name:
             return await self._take_answer(call)
-        self._found[call.id] = outcome = await self._look_at(call, tools)
+        refusal = CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER if self._invalid else ""
+        self._found[call.id] = outcome = await self._calls.look_at(call, tools, refusal)
         return outcome
-
-    async def _look_at(self, call: ToolCall, tools: dict[str, Tool]) -> Outcome:
-        if call.id not in self._announced:
-            self._announced.add(call.id)
-            told = events.ToolCall(call.id, call.name, call.name, shown(call.arguments), builtin=False)
-            await self.emit(told)
-        given = self._given.get(call.id)
-        if isinstance(given, AnswerGiven):
-            return ToolResult(call.id, given.text, given.is_error)
-        if call.id == self._cut or self._invalid:
-            return ToolResult(call.id, CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER, is_error=True)
-        outcome = admit(call, tools, self.plan.permissions, self._decision(call, given))
-        if isinstance(outcome, ToolResult):
-            return outcome
-        why = self._counts.refusal(call, tools[call.name], runs=isinstance(outcome, Ready))
-        return ToolResult(call.id, NOT_RUN.format(why=why), is_error=True) if why else outcome
-
-    def _decision(self, call: ToolCall, given: ApprovalGiven | None) -> Decision | None:
-        if given:
-            return Decision(given.allowed, given.reason, given.arguments)
-        return Decision(True) if call.name in self.remembered else None
 
     async def _take_answer(self, call: ToolCall) -> ToolResult:
         """The final answer, given by a call of the tool that is there for it."""
@@ -314,7 +312,7 @@ class Run:
     ) -> LimitReached | None:
         """Run calls at the same time; their results are told in the order of the calls."""
         if len(calls) == 1:
-            return await self._tell(calls[0], await self._result(outcomes[0]))
+            return await self._tell(calls[0], await self._calls.result(outcomes[0]))
         limiter = anyio.CapacityLimiter(self.plan.max_parallel)
         ended = {call.id: anyio.Event() for call in calls}
         limit: LimitReached | None = None
@@ -322,7 +320,7 @@ class Run:
         async def work(call: ToolCall, outcome: Outcome) -> None:
             try:
                 async with limiter:
-                    self._results[call.id] = await self._result(outcome)
+                    self._calls.ended[call.id] = await self._calls.result(outcome)
             except asyncio.CancelledError:
                 if anyio.current_effective_deadline() == -math.inf:  # it is the run that is cancelled
                     raise
@@ -335,38 +333,21 @@ class Run:
             for call in calls:
                 await ended[call.id].wait()
                 # a tool that cancelled its own task left none
-                result = self._results.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
+                result = self._calls.ended.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
                 limit = await self._tell(call, result) or limit
         return limit
 
-    async def _result(self, outcome: Outcome) -> ToolResult:
-        if not isinstance(outcome, Ready):
-            assert isinstance(outcome, ToolResult)
-            return outcome
-        call = outcome.call
-        self._began.add(call.id)
-        task = asyncio.current_task()
-        before = task.cancelling() if task else 0
-        result = await invoke(outcome)
-        if task and task.cancelling() > before:  # the tool ended just then, or swallowed it
-            self._results[call.id] = result
-            await anyio.lowlevel.checkpoint()  # raises what the cancelled scope knows as its own
-            raise asyncio.CancelledError
-        if is_recording():
-            record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
-        return result
-
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:
         """Keep a result, and tell it to whoever listens. Gives the limit that it reaches."""
-        if call.id not in self._announced:  # the call that gave the final answer is none of the user's
+        if call.id not in self._calls.announced:  # the call that gave the final answer is none of the user's
             self.history.answer(result)
             return None
         repeat = self._repeats.add(call, result, self.plan.limits.max_repeats)
         if repeat:
             result = noted(result, f"[{repeat.detail}: do something else, or give your answer]")
         self.history.answer(result)
-        self._results.pop(call.id, None)
-        await self.emit(_told(result))
+        self._calls.ended.pop(call.id, None)
+        await self.emit(told(result))
         if repeat:
             await self.emit(events.Notice("repeated_call", repeat.detail))
         return repeat.limit if repeat else None
@@ -387,14 +368,3 @@ def _cut_off(reply: Reply) -> str | None:
     if reply.stop_reason not in _CUT or not calls or is_object(calls[-1].arguments):
         return None
     return calls[-1].id
-
-
-def _need(needs: Needs) -> ApprovalNeeded | AnswerNeeded:
-    call = needs.call
-    if needs.answer:
-        return AnswerNeeded(call.id, call.name, shown(call.arguments), call.caller)
-    return ApprovalNeeded(call.id, call.name, shown(call.arguments))
-
-
-def _told(result: ToolResult) -> events.ToolResult:
-    return events.ToolResult(result.call_id, result.text, result.is_error)

@@ -12,11 +12,12 @@ import anyio
 
 from treadle.conversation import events
 from treadle.conversation.blocks import EMPTY, user
-from treadle.conversation.events import Result, TurnStop
+from treadle.conversation.events import Decision, Result, TurnStop
 from treadle.conversation.history import History
 from treadle.errors import CapabilityUnsupported, InvalidArgument, OutputInvalid, TreadleError
+from treadle.loop.calls import Emit
 from treadle.loop.plan import Plan
-from treadle.loop.run import Emit, Finished, Run
+from treadle.loop.run import Finished, Run
 from treadle.loop.spending import Spending
 from treadle.loop.waiting import AnswerGiven, ApprovalGiven, ApprovalNeeded, Given, Need, Waiting
 from treadle.sandbox.base import WatchedFolder
@@ -25,6 +26,7 @@ from treadle.telemetry import LOGGER, record
 from treadle.tools.function import explain
 from treadle.tools.results import shown
 from treadle.tools.threads import shared_threads
+from treadle.tools.toolset import WrittenFile
 
 OnApproval = Callable[[events.Approval], bool | Awaitable[bool]]
 
@@ -39,6 +41,8 @@ class Terms:
     on_approval: OnApproval | None = None
     timeout_s: float | None = None
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
+    prepare: Callable[[], Awaitable[None]] | None = None
+    """Before each turn: raises what keeps it from working."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,8 @@ class Turn:
             SandboxError: the workspace cannot be looked at; nothing was asked of the model yet.
             CapabilityUnsupported: something cannot be done at all.
         """
+        if self.terms.prepare:
+            await self.terms.prepare()
         before = await self._look()
         streaming = self.listener is not None
         run = Run(self.terms.plan, self.history, self._emit, streaming, self.remembered)
@@ -81,7 +87,7 @@ class Turn:
         end = await self._drive(run)
         for told in end.interrupted:
             await self._emit(told)
-        end = await self._find_changes(before, end)
+        end = await self._find_changes(before, end, run.written)
         await run.spending.settle()
         result = self._result(run, end)
         invalid = end.finished.invalid if end.finished and end.stop == "done" else None
@@ -120,8 +126,12 @@ class Turn:
             stop, error = "runtime_error", raised
             record("turn failed", {"error": type(raised).__name__}, level=logging.WARNING)
         finally:
-            # on every way out, also when this very task is cancelled: what is open has an unknown outcome
-            interrupted = run.interrupt()
+            try:
+                with anyio.CancelScope(shield=True):  # the container bounds it
+                    await run.close()
+            finally:
+                # on every way out, also when this very task is cancelled: what is open has an unknown outcome
+                interrupted = run.interrupt()
         return _End(stop, finished, error, interrupted)
 
     async def _to_the_end(self, run: Run) -> Finished:
@@ -130,17 +140,37 @@ class Turn:
             self.notices = self.notices[1:]
         outcome = await run.advance()
         while isinstance(outcome, Waiting):
-            # one at a time: what is remembered of it may answer the others
-            outcome = await run.advance([await self._answer(outcome.needs[0])])
+            outcome = await run.advance(await self._answers(outcome.needs))
         return outcome
 
-    async def _answer(self, need: Need) -> Given:
-        if isinstance(need, ApprovalNeeded):
-            return await self._ask(need)
-        return AnswerGiven(need.call_id, f"nobody answers {need.tool} here", is_error=True)
+    async def _answers(self, needs: Sequence[Need]) -> Sequence[Given]:
+        """What is said about calls that wait together: humans are asked about one after another."""
+        approvals: list[events.Approval] = []
+        approvals += [self._approval(need, approvals) for need in needs if isinstance(need, ApprovalNeeded)]
+        given: list[Given] = [
+            AnswerGiven(need.call_id, f"nobody answers {need.tool} here", is_error=True)
+            for need in needs
+            if not isinstance(need, ApprovalNeeded)
+        ]
+        always = set[str]()
+        for approval in approvals:
+            if approval.tool in always and not approval.answered:
+                approval.allow()
+            decision = await self._ask(approval)
+            always |= {approval.tool} if decision.allowed and decision.remember else set()
+            given.append(ApprovalGiven(approval.id, **vars(decision)))
+        return given
 
-    async def _ask(self, need: ApprovalNeeded) -> ApprovalGiven:
-        approval = events.Approval(need.tool, need.arguments, need.call_id, partial(self._check, need.tool))
+    def _approval(self, need: ApprovalNeeded, together: Sequence[events.Approval]) -> events.Approval:
+        check = partial(self._check, need.tool)
+        return events.Approval(
+            need.tool, need.arguments, need.call_id, need.caller, need.code, together, check
+        )
+
+    async def _ask(self, approval: events.Approval) -> Decision:
+        """Ask a human, unless there is a decision."""
+        if approval.decision:
+            return approval.decision
         handler = self.terms.on_approval
         if handler is None and self.listener is None:
             self._events.append(approval)
@@ -153,12 +183,12 @@ class Turn:
             await approval.wait()
             group.cancel_scope.cancel()  # a handler that is slower than the consumer is not needed any more
         assert approval.decision
-        return ApprovalGiven(need.call_id, **vars(approval.decision))
+        return approval.decision
 
     def _check(self, name: str, arguments: Mapping[str, object]) -> None:
         """Raises `InvalidArgument` for edited arguments that the tool does not take."""
         try:
-            self.terms.plan.tools()[name].check(arguments)
+            self.terms.plan.every_tool()[name].check(arguments)
         except Exception as error:  # the tool's own validators run in here
             raise InvalidArgument(f"{name} does not take these arguments: {explain(error)}") from error
 
@@ -171,15 +201,18 @@ class Turn:
         """The workspace as it is; without tools nothing can change it, and nobody looks."""
         return await self.terms.sandbox.snapshot() if self.terms.plan.toolsets else None
 
-    async def _find_changes(self, before: Snapshot | None, end: "_End") -> "_End":
-        if before is None:
-            return end
-        try:
-            after = await self.terms.sandbox.snapshot()
-        except TreadleError as error:  # a tool took the workspace away; the answer is not lost for it
-            return end if end.error else replace(end, stop="runtime_error", error=error)
-        found = await anyio.to_thread.run_sync(changes, before, after)
-        files = [events.FileChange(change.path, change.kind, change.diff) for change in found]
+    async def _find_changes(
+        self, before: Snapshot | None, end: "_End", written: Sequence[WrittenFile]
+    ) -> "_End":
+        files = _of_programs(written)
+        if before is not None:
+            try:
+                after = await self.terms.sandbox.snapshot()
+                found = await anyio.to_thread.run_sync(changes, before, after)
+                files += [events.FileChange(change.path, change.kind, change.diff) for change in found]
+            except TreadleError as error:  # a tool took the workspace away; the answer is not lost for it
+                end = end if end.error else replace(end, stop="runtime_error", error=error)
+        files.sort(key=lambda file: file.path)
         for file in files:
             await self._emit(file)
         return replace(end, files=files)
@@ -202,6 +235,7 @@ class Turn:
             cost_known=run.spending.cost_known,
             metadata=self.terms.metadata,
             limit=finished.limit if finished else None,
+            savings=run.savings,
         )
 
 
@@ -212,8 +246,22 @@ class _End:
     stop: TurnStop
     finished: Finished | None
     error: Exception | None
-    interrupted: list[events.ToolResult]
+    interrupted: Sequence[events.Event]
     files: list[events.FileChange] = field(default_factory=list[events.FileChange])
+
+
+def _of_programs(written: Sequence[WrittenFile]) -> list[events.FileChange]:
+    """What is left of what programs did, one after another."""
+    left: dict[str, events.FileChange] = {}
+    for file in written:
+        before = left.pop(file.path, None)
+        new = before is not None and before.kind == "created"
+        if file.kind != "deleted":
+            kind = "created" if new else "modified" if before else file.kind
+            left[file.path] = events.FileChange(file.path, kind, data=file.data)
+        elif not new:
+            left[file.path] = events.FileChange(file.path, "deleted")
+    return list(left.values())
 
 
 async def _decide(handler: OnApproval, approval: events.Approval) -> None:

@@ -14,6 +14,10 @@ class ApprovalNeeded:
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
+    caller: Mapping[str, Any] | None = None
+    """The code execution that made the call, or None for the model itself."""
+    code: str | None = None
+    """Of that code execution."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """One run of code in a container, as the host sees it: its clock, and the calls that it waits for."""
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +90,8 @@ class Cell:
     ended: "asyncio.Future[Failure | None]"
     live: Live | None
     clock: Clock = field(init=False)
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    """Of whoever runs it: its calls are handled in that, and not in that of the socket."""
     timed_out: bool = False
     interrupted: bool = False
     _sending: "asyncio.Task[None] | None" = None
@@ -118,7 +121,8 @@ class Cell:
         self._outstanding += 1
         self._bytes += call.size
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._answer(call))  # owned by the cell, which cancels it at its end
+        # owned by the cell, which cancels it at its end
+        task = loop.create_task(self._answer(call), context=self.context)
         task.add_done_callback(partial(self._answered, call))
         self._tasks.add(task)
         if self._full:

@@ -9,8 +9,11 @@ PERMISSIONS: tuple[str, ...] = get_args(Permissions)
 
 
 def needs_approval(policy: ToolPolicy, permissions: Permissions) -> bool:
-    """Whether a human is asked: always in mode `ask`; in mode `full` where the tool says so."""
-    return permissions == "ask" or bool(policy.requires_approval)
+    """Whether a human is asked: in mode `full` where the tool says so; in mode `ask` always.
+
+    But not about what cannot change anything outside.
+    """
+    return bool(policy.requires_approval) or (permissions == "ask" and not policy.contained)
 
 
 def denied(reason: str) -> str:

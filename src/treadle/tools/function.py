@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, cast, final, overload
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, InvalidType
+from treadle.tools.callers import read_callers
 from treadle.tools.results import MAX_ITERATED, MORE, fit, shown, to_output
 from treadle.tools.schema import describe, layers
 from treadle.tools.threads import Threads, shared_threads
@@ -53,6 +54,7 @@ def tool(
     parallel: bool = True,
     timeout: float | None = None,
     max_calls: int | None = None,
+    allowed_callers: Sequence[str] | None = None,
 ) -> Callable[[F], F]: ...
 def tool(  # noqa: PLR0913  # each is an option of its own
     function: F | None = None,
@@ -64,6 +66,7 @@ def tool(  # noqa: PLR0913  # each is an option of its own
     parallel: bool = True,
     timeout: float | None = None,
     max_calls: int | None = None,
+    allowed_callers: Sequence[str] | None = None,
 ) -> F | Callable[[F], F]:
     """Say how a function is told to a model and run. Without options there is no need: any function will do.
 
@@ -78,9 +81,12 @@ def tool(  # noqa: PLR0913  # each is an option of its own
         parallel: False: never run it at the same time as another tool.
         timeout: seconds that one run may take.
         max_calls: how often it may run in one turn. The model is told; if it goes on, the turn stops.
+        allowed_callers: who may call it: "direct", the model itself; "code_execution", code that the model
+            wrote; or both. None: the model in the tool loop, its code in the code loop.
 
     Raises:
-        InvalidArgument: `timeout` is not more than 0, or `max_calls` is less than 1.
+        InvalidArgument: `timeout` is not more than 0, `max_calls` is less than 1, or `allowed_callers` names
+            somebody else.
         InvalidType: it is not a function that is decorated, or an option is no number.
     """
     _check_number("timeout", timeout, int | float)
@@ -89,7 +95,9 @@ def tool(  # noqa: PLR0913  # each is an option of its own
         raise InvalidArgument(f"timeout must be more than 0 seconds, got {timeout!r}")
     if max_calls is not None and max_calls < 1:
         raise InvalidArgument(f"max_calls must be 1 or more, got {max_calls!r}")
-    options = ToolOptions(name, description, ToolPolicy(requires_approval, parallel, timeout, max_calls))
+    callers = read_callers(allowed_callers)
+    policy = ToolPolicy(requires_approval, parallel, timeout, max_calls, allowed_callers=callers)
+    options = ToolOptions(name, description, policy)
 
     def decorate(function: F) -> F:
         return cast("F", _carrying(options, function))  # the same object, or a partial that stands for it

@@ -1,11 +1,15 @@
 """What the loop knows of tools: `Tool` and `Toolset`. Functions, containers and skills are such."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from treadle.conversation.blocks import ResultBlock, immutable
 from treadle.conversation.request import ToolSpec
+
+Caller: TypeAlias = Literal["direct", "code_execution"]
+"""Who calls a tool: the model itself, or code that it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,10 @@ class ToolPolicy:
     """How often it may run in one turn."""
     outside: bool = False
     """True: the run stops at a call of it, and whoever drives the run gives the answer."""
+    allowed_callers: frozenset[Caller] | None = None
+    """None: as the harness has it."""
+    contained: bool = False
+    """True: it cannot change anything outside, so that mode `ask` does not ask about it."""
 
 
 @immutable
@@ -47,6 +55,87 @@ class Tool(Protocol):
     def run(self, arguments: Mapping[str, object]) -> Awaitable[ToolOutput]:
         """Run with checked arguments. An exception becomes a tool error that the model reads."""
         ...
+
+
+ErrorKind: TypeAlias = Literal["", "ToolError", "ToolDenied", "TimeoutError"]
+"""What is raised in code for a call; empty: nothing."""
+
+
+@immutable
+class Answer:
+    """What code is given for a call of a tool."""
+
+    text: str
+    """The result, or the message of the error."""
+    error: ErrorKind = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that code wrote, or removed."""
+
+    path: str
+    """Below the working folder of the code, with `/`."""
+    kind: Literal["created", "modified", "deleted"]
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How a program ended."""
+
+    text: str
+    """What the model is told."""
+    return_code: int | None
+    """None: it was stopped, or its container is gone."""
+    is_error: bool = False
+    printed_bytes: int = 0
+    """UTF-8, in `text`."""
+    duration_s: float = 0.0
+    files: Sequence[WrittenFile] = ()
+
+
+class ProgramHost(Protocol):
+    """What a program has outside of its container."""
+
+    async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
+        """Run a tool for the program. Calls may be made at the same time."""
+        ...
+
+    async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Hear what the program prints, while it does."""
+        ...
+
+
+class ProgramTool(ABC):
+    """A tool whose argument is code, which calls other tools. It is a `Tool`, but for `run`."""
+
+    policy: ToolPolicy
+
+    @property
+    @abstractmethod
+    def spec(self) -> ToolSpec:
+        """As `Tool.spec`; it tells of the tools that code may call now."""
+
+    @abstractmethod
+    def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """As `Tool.check`."""
+
+    @abstractmethod
+    def code(self, arguments: Mapping[str, object]) -> str:
+        """The code in checked arguments."""
+
+    @abstractmethod
+    def callable(self) -> Mapping[str, Tool]:
+        """The tools that code may call now, by their names."""
+
+    @abstractmethod
+    async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
+        """Run code to its end. Cancelling this stops the code."""
+
+    async def run(self, arguments: Mapping[str, object]) -> ToolOutput:
+        """Not like other tools: it takes somebody who answers its calls."""
+        raise TypeError(f"{self.spec.name} is run by `execute`, which is given a host")
 
 
 @runtime_checkable

@@ -1,0 +1,114 @@
+"""Where the turns of a session work, and what the model can call there: a way for each harness."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from treadle.agents.harness import CodeLoopOptions
+from treadle.errors import InvalidArgument, InvalidTool, InvalidType
+from treadle.sandbox.base import WatchedFolder
+from treadle.sandbox.box import WORKSPACE, Mount
+from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.workspace import LocalSandbox
+from treadle.tools.callers import ToolsOf
+from treadle.tools.toolset import Toolset
+
+PROJECT = "project"
+"""Where code finds the folder of `sandbox.local`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """See the module."""
+
+    sandbox: WatchedFolder
+    toolsets: Sequence[Toolset]
+    """What the model itself may call."""
+    every_toolset: Sequence[Toolset]
+    prepare: Callable[[], Awaitable[None]] | None = None
+    """Before each turn: raises what keeps it from working."""
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+def check_sandbox(sandbox: object, *, code: bool) -> None:
+    """Raises `InvalidType` for what is no sandbox of this harness; `code`: it runs code in containers."""
+    if code and not isinstance(sandbox, LocalSandbox | Isolated):
+        raise InvalidType(f"sandbox must be sandbox.local(FOLDER) or sandbox.isolated(...), not {sandbox!r}")
+    if isinstance(sandbox, Isolated) and not code:
+        raise InvalidType(
+            "sandbox.isolated(...) is where Harness.CODE_LOOP runs code; the tool loop runs functions in "
+            "this process: pass sandbox.local(FOLDER)"
+        )
+    if not code and not isinstance(sandbox, WatchedFolder):
+        raise InvalidType(f"sandbox must be a sandbox such as sandbox.local(FOLDER), not {sandbox!r}")
+
+
+def tool_loop(sandbox: WatchedFolder, toolsets: Sequence[Toolset]) -> Setup:
+    """The model calls the tools.
+
+    Raises:
+        InvalidTool: only code may call a tool, and there is none here.
+    """
+    for toolset in toolsets:
+        for tool in toolset.tools():
+            if "direct" not in (tool.policy.allowed_callers or ("direct",)):
+                raise InvalidTool(
+                    f"{tool.spec.name} may be called by code alone, and the tool loop runs none: allow "
+                    '"direct" too, or use Harness.CODE_LOOP'
+                )
+    return Setup(sandbox, toolsets, toolsets)
+
+
+def code_loop(
+    sandbox: LocalSandbox | Isolated, toolsets: Sequence[Toolset], options: CodeLoopOptions
+) -> Setup:
+    """The model runs code in a container, which calls the tools.
+
+    Raises:
+        InvalidArgument: settings of the container are said twice.
+    """
+    from treadle.execution.toolset import CodeTool  # what the tool loop does not need is not loaded
+
+    settings = _settings(sandbox, options)
+    code = CodeTool(
+        settings,
+        ToolsOf(toolsets, "code_execution", default="code_execution"),
+        tuple(_about(settings)),
+    )
+    direct = ToolsOf(toolsets, "direct", default="code_execution")
+    watched = sandbox if isinstance(sandbox, LocalSandbox) and toolsets else _written(settings)
+    return Setup(watched, (direct, code), (*toolsets, code), code.prepare, code.close)
+
+
+def _settings(sandbox: LocalSandbox | Isolated, options: CodeLoopOptions) -> Isolated:
+    if isinstance(sandbox, Isolated):
+        if options.limits:
+            raise InvalidArgument("limits are said twice: in `sandbox=isolated(...)` and in `options`")
+        settings = sandbox
+    else:
+        settings = options.limits or isolated()
+        if any(mount.target == f"{WORKSPACE}/{PROJECT}" for mount in settings.mounts):
+            raise InvalidArgument(f"mounts: {PROJECT!r} is where `sandbox.local` goes: choose another path")
+        mount = Mount(sandbox.workdir, f"{WORKSPACE}/{PROJECT}")
+        settings = replace(settings, mounts=(*settings.mounts, mount))
+    if options.packages and settings.packages:
+        raise InvalidArgument("packages are said twice: in `isolated(...)` and in `options`")
+    if options.packages:
+        settings = replace(settings, packages=isolated(packages=options.packages).packages)
+    return settings
+
+
+def _written(settings: Isolated) -> WatchedFolder:
+    from treadle.sandbox.mounted import MountedFolders
+
+    return MountedFolders(settings.mounts)
+
+
+def _about(settings: Isolated) -> "list[str]":
+    told: list[str] = []
+    for mount in settings.mounts:
+        place = mount.target.removeprefix(f"{WORKSPACE}/")
+        may = "you may change it" if mount.writable else "read-only"
+        told.append(f"A folder of the user is at {place!r} ({may}).")
+    if settings.packages:
+        told.append(f"The package set {settings.packages!r} is installed beside the standard library.")
+    return told

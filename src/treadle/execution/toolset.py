@@ -1,0 +1,212 @@
+"""`code_execution`: the tool by which a model runs code, in a container that lasts as long as its session."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from treadle.conversation.request import ToolSpec
+from treadle.execution.cell import WORKING, CellResult
+from treadle.execution.containers import Container, Containers, Rules
+from treadle.execution.journal import MemoryJournal
+from treadle.execution.stubs import stubs
+from treadle.sandbox.container import ContainerDied
+from treadle.sandbox.isolation import Isolated
+from treadle.tools.results import fit
+from treadle.tools.toolset import (
+    ProgramEnd,
+    ProgramHost,
+    ProgramTool,
+    Tool,
+    ToolPolicy,
+    Toolset,
+    WrittenFile,
+)
+
+NAME = "code_execution"
+MAX_CODE_CHARS = 1_000_000
+MAX_SKIPPED_TOLD = 10
+_OWNER = "session"
+_FENCED = re.compile(r"\s*```(?:python|py)?[^\S\n]*\n(.*?)\n?```\s*", re.DOTALL)
+_ABOUT = """\
+Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
+run. `await` may stand at the top level. You read only what the code prints: print what you need, and keep \
+large results in variables. Files that the code writes in its working folder are handed to the user."""
+_TOOLS = """\
+These functions are there already: call them, and do not define or import them. They are asynchronous, and \
+`asyncio.gather` runs several at once. A result that is JSON arrives as its value. A failed call raises \
+ToolError."""
+_NEW = "[the container is new: variables and files of before are gone]"
+_NOTHING = "[the code printed nothing: print what you want to read]"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file that is in the container from its beginning."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(slots=True, eq=False)
+class CodeTool(ProgramTool):
+    """A toolset of one tool. `close` ends its container."""
+
+    settings: Isolated
+    tools_of_code: Toolset
+    """What code may call."""
+    about: Sequence[str] = ()
+    """More for the model to know: folders, packages."""
+    placed: Sequence[Placed] = ()
+    policy: ToolPolicy = field(default_factory=lambda: ToolPolicy(parallel=False, contained=True))
+    _containers: Containers | None = field(default=None, init=False)
+    _container: Container | None = field(default=None, init=False)
+    _journal: MemoryJournal = field(default_factory=MemoryJournal, init=False)
+    _known: set[str] = field(default_factory=set[str], init=False)
+    """Files that are there, by path."""
+    _described: tuple[Sequence[ToolSpec], ToolSpec] | None = field(default=None, init=False)
+    _had_one: bool = field(default=False, init=False)
+    """A container before."""
+    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+
+    def tools(self) -> Sequence[Tool]:
+        return (self,)
+
+    def callable(self) -> Mapping[str, Tool]:
+        return {tool.spec.name: tool for tool in self.tools_of_code.tools()}
+
+    @property
+    def spec(self) -> ToolSpec:
+        specs = [tool.spec for tool in self.tools_of_code.tools()]
+        if self._described is None or not _same(self._described[0], specs):
+            self._described = specs, self._describe(specs)
+        return self._described[1]
+
+    def _describe(self, specs: Sequence[ToolSpec]) -> ToolSpec:
+        parts = [_ABOUT, *self.about]
+        if specs:
+            functions = "\n\n".join(stub.text for stub in stubs(specs).values())
+            parts += [_TOOLS, f"```python\n{functions}\n```"]
+        code = {"type": "string", "description": "The Python code."}
+        parameters = {"type": "object", "properties": {"code": code}, "required": ["code"]}
+        return ToolSpec(NAME, "\n\n".join(parts), {**parameters, "additionalProperties": False})
+
+    def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """The code, without a fence around it.
+
+        Raises:
+            ValueError: there is none, or something beside it.
+        """
+        code = arguments.get("code")
+        if not isinstance(code, str) or not code.strip() or len(arguments) > 1:
+            raise ValueError('code_execution takes {"code": "..."}: Python as one string, and nothing else')
+        if len(code) > MAX_CODE_CHARS:
+            raise ValueError(f"the code is longer than {MAX_CODE_CHARS} characters: split it")
+        fenced = _FENCED.fullmatch(code)
+        return {"code": fenced[1] if fenced else code}
+
+    def code(self, arguments: Mapping[str, object]) -> str:
+        return str(arguments["code"])
+
+    async def prepare(self) -> None:
+        """Find out whether containers can be had here, before anything is paid for.
+
+        Raises:
+            CapabilityUnsupported: this machine cannot isolate, or less than is asked for.
+            SandboxError: the package set was not built, or this machine mounts no folders.
+        """
+        async with self._turn:
+            if self._containers is None:
+                rules = Rules(per_owner=1, in_all=1, journal=self._journal)
+                self._containers = await Containers(self.settings, rules).__aenter__()
+
+    async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
+        """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
+        container, notes = await self._usable_container()
+        specs = [tool.spec for tool in self.tools_of_code.tools()]
+        code = self.code(arguments)
+        cell = await container.execute(code, tools=specs, on_output=host.printed, serve=host.call)
+        try:
+            result = await cell.finished()
+        except asyncio.CancelledError:
+            cell.cancel()
+            with anyio.CancelScope(shield=True):  # the container bounds it
+                await cell.ended()
+            raise
+        except ContainerDied as died:
+            return ProgramEnd(
+                f"{died}. Variables and files are gone; the next run has a new one.", None, True
+            )
+        finally:
+            self._journal.forget(cell.id)
+        files = await self._written(container, result)
+        text, printed = _told(result, notes)
+        return ProgramEnd(
+            text, result.return_code, bool(result.return_code), printed, result.duration_s, files
+        )
+
+    async def _usable_container(self) -> tuple[Container, list[str]]:
+        """The container of the session, and what the model has to know of it."""
+        await self.prepare()
+        assert self._containers
+        async with self._turn:
+            if self._container and not self._container.expired:
+                return self._container, []
+            self._known.clear()
+            self._container = await self._containers.create(_OWNER)
+            for file in self.placed:
+                await self._container.put(file.path, file.data)
+                self._known.add(file.path)
+            notes = [_NEW] if self._had_one else []
+            self._had_one = True
+            return self._container, notes
+
+    async def _written(self, container: Container, result: CellResult) -> Sequence[WrittenFile]:
+        made = [
+            WrittenFile(file.path, "modified" if file.path in self._known else "created", file.data)
+            for file in result.files
+        ]
+        self._known |= {file.path for file in made}
+        if not self._known:
+            return made
+        try:
+            there = {entry.path for entry in await container.list(WORKING) if entry.kind == "file"}
+        except ContainerDied:
+            return made
+        gone = sorted(self._known - there)
+        self._known -= set(gone)
+        return [*made, *(WrittenFile(path, "deleted") for path in gone)]
+
+    async def close(self) -> None:
+        """End the container, and all that is needed for one."""
+        async with self._turn:
+            containers, self._containers, self._container = self._containers, None, None
+            if containers:
+                await containers.__aexit__()
+
+
+def _same(some: Sequence[ToolSpec], others: Sequence[ToolSpec]) -> bool:
+    return len(some) == len(others) and all(map(_is, some, others))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _told(result: CellResult, notes: Sequence[str]) -> tuple[str, int]:
+    """What the model reads of a cell, and how many bytes of that the code printed."""
+    printed = [part for part in (result.stdout, result.stderr) if part]
+    parts = [*notes, *(part.removesuffix("\n") for part in printed)]
+    if result.timed_out:
+        parts.append("[stopped: the code ran too long; the time in which it waits for tools does not count]")
+    elif result.return_code and not result.stderr:
+        parts.append(f"[exit code {result.return_code}]")
+    if not printed and not result.return_code:
+        parts.append(_NOTHING)
+    if result.files:
+        parts.append(f"[files: {', '.join(file.path for file in result.files)}]")
+    left = result.skipped[:MAX_SKIPPED_TOLD]
+    parts += [f"[not handed over: {each.path}: {each.reason}]" for each in left]
+    return fit("\n".join(parts)), sum(len(part.encode("utf-8", "replace")) for part in printed)

@@ -1,0 +1,229 @@
+"""Code of the model on its way, and the calls that it makes: each is allowed, run and told like any other."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import anyio
+
+from treadle.conversation import events
+from treadle.conversation.blocks import ToolCall, ToolResult
+from treadle.conversation.events import CODE_CALLER, CodeExecution, LimitReached
+from treadle.conversation.history import INTERRUPTED
+from treadle.conversation.usage import Savings
+from treadle.loop.calls import NOT_RUN, Calls, need, told
+from treadle.loop.gate import Gate
+from treadle.loop.waiting import Waiting
+from treadle.tools.function import explain
+from treadle.tools.invoke import Needs, Ready, noted
+from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
+
+GATHER_S = 0.02
+"""Seconds without another call after which a program waits: calls that it gathered are asked together."""
+CALL_S = 900.0
+"""Seconds that a tool without a timeout of its own may take; then `TimeoutError` is raised in the code."""
+MAX_TOLD_CHARS = 1_000_000
+"""Of what a program prints, told while it does. (What the model reads has limits of its own.)"""
+NEVER_RAN = "not run: the code ended before"
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A program, from its start to its end. It is the `ProgramHost` of the program."""
+
+    tool: ProgramTool
+    ready: Ready
+    calls: Calls
+    max_parallel: int
+    limit: LimitReached | None = field(default=None, init=False)
+    """What ended it."""
+    files: tuple[WrittenFile, ...] = field(default=(), init=False)
+    savings: Savings = field(default_factory=lambda: Savings(programs=1), init=False)
+    _gate: Gate = field(init=False)
+    _work: "asyncio.Task[ProgramEnd] | None" = field(default=None, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Something happened that `advance` has to look at."""
+    _open: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall], init=False)
+    _asked: "dict[str, tuple[Needs, asyncio.Future[None]]]" = field(
+        default_factory=dict[str, "tuple[Needs, asyncio.Future[None]]"], init=False
+    )
+    """Calls about which somebody has to speak, and what ends their waiting."""
+    _busy: int = field(default=0, init=False)
+    """Open calls that wait for nobody."""
+    _made: int = field(default=0, init=False)
+    _rounds: int = field(default=0, init=False)
+    """Times that it made a call while no other was open."""
+    _result_bytes: int = field(default=0, init=False)
+    _told_chars: int = field(default=0, init=False)
+    _notes: list[str] = field(default_factory=list[str], init=False)
+    """What the model has to know beside what the code printed."""
+
+    def __post_init__(self) -> None:
+        self._gate = Gate(self.max_parallel)
+
+    @property
+    def id(self) -> str:
+        return self.ready.call.id
+
+    @property
+    def code(self) -> str:
+        return self.tool.code(self.ready.arguments)
+
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """The tools of the calls that wait for somebody, by the ids of these."""
+        return {id_: needs.call.name for id_, (needs, _) in self._asked.items()}
+
+    async def advance(self) -> ToolResult | Waiting:
+        """Go on until it has ended, or until all that it still waits for has to come from somebody."""
+        work = self._work or await self._begin()
+        self._hear()
+        while not work.done():
+            self._changed.clear()
+            if not self._asked or self._busy:
+                await self._changed.wait()
+                continue
+            with anyio.move_on_after(GATHER_S) as scope:
+                await self._changed.wait()
+            if scope.cancelled_caught:
+                return Waiting(tuple(need(needs, self.code) for needs, _ in self._asked.values()))
+        return await self._ended(work)
+
+    async def _begin(self) -> "asyncio.Task[ProgramEnd]":
+        await self.calls.emit(CodeExecution(self.id, "start", self.code))
+        self.calls.began.add(self.id)
+        # owned by this object: `close` ends it
+        work = asyncio.get_running_loop().create_task(self.tool.execute(self.ready.arguments, self))
+        work.add_done_callback(lambda _: self._changed.set())
+        self._work = work
+        return work
+
+    def _hear(self) -> None:
+        """Let calls go on about which somebody spoke."""
+        for id_, (needs, decided) in list(self._asked.items()):
+            if self.calls.decided(needs.call):
+                del self._asked[id_]
+                self._busy += 1
+                decided.set_result(None)
+
+    async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
+        """Run a tool for the program."""
+        self._made += 1
+        self._rounds += not self._open
+        caller = {"type": CODE_CALLER, "tool_id": self.id}
+        call = ToolCall(f"{self.id}.{self._made}", tool, json.dumps(arguments), caller)
+        self._open[call.id] = call
+        self._busy += 1
+        self._changed.set()
+        try:
+            result, kind = await self._served(call)
+            del self._open[call.id]
+            self.calls.ended.pop(call.id, None)
+            await self.calls.emit(told(result))
+        finally:
+            self._busy -= 1
+            self._changed.set()
+        self._result_bytes += len(result.text.encode("utf-8", "replace"))
+        return Answer(result.text, kind)
+
+    async def _served(self, call: ToolCall) -> tuple[ToolResult, ErrorKind]:
+        if limit := self.calls.counts.stops(call, self.tool.callable()):
+            self.limit = limit
+            if self._work:
+                self._work.cancel()
+            return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
+        outcome = await self.calls.look_at(call, self.tool.callable())
+        while isinstance(outcome, Needs):
+            await self._ask(outcome)
+            outcome = await self.calls.look_at(call, self.tool.callable())
+        if not isinstance(outcome, Ready):
+            denied = self.calls.denied(call)
+            return outcome, "ToolDenied" if denied else "ToolError" if outcome.is_error else ""
+        if outcome.note:  # beside the result it would be in the way of the code
+            self._notes.append(outcome.note)
+            outcome = replace(outcome, note="")
+        places = 1 if outcome.tool.policy.parallel else self._gate.places
+        await self._gate.enter(places)
+        try:
+            return await self._run(outcome)
+        finally:
+            self._gate.leave(places)
+
+    async def _run(self, ready: Ready) -> tuple[ToolResult, ErrorKind]:
+        with anyio.move_on_after(CALL_S if ready.tool.policy.timeout_s is None else None):
+            result = await self.calls.result(ready)
+            return result, "ToolError" if result.is_error else ""
+        late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
+        return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"
+
+    async def _ask(self, needs: Needs) -> None:
+        """Wait until somebody has spoken about a call."""
+        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked[needs.call.id] = needs, decided
+        self._busy -= 1
+        self._changed.set()
+        try:
+            await decided
+        finally:
+            if self._asked.pop(needs.call.id, None):  # cancelled
+                self._busy += 1
+
+    async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Tell what the program prints."""
+        room = MAX_TOLD_CHARS - self._told_chars
+        self._told_chars += len(text)
+        if room > 0:
+            await self.calls.emit(CodeExecution(self.id, "output", stream=stream, text=text[:room]))
+
+    async def _ended(self, work: "asyncio.Task[ProgramEnd]") -> ToolResult:
+        for event in self.settle():
+            await self.calls.emit(event)
+        if work.cancelled():
+            why = self.limit.detail if self.limit else "the code was stopped"
+            end = ProgramEnd(NOT_RUN.format(why=why), None, is_error=True)
+        elif error := work.exception():
+            end = ProgramEnd(explain(error), None, is_error=True)
+        else:
+            end = work.result()
+        self.files = tuple(end.files)
+        self._count(end)
+        await self.calls.emit(
+            CodeExecution(
+                self.id,
+                "end",
+                return_code=end.return_code,
+                duration_s=end.duration_s,
+                tool_calls=self._made,
+            )
+        )
+        result = ToolResult(self.id, end.text, end.is_error)
+        return noted(result, "\n".join(self._notes)) if self._notes else result
+
+    def _count(self, end: ProgramEnd) -> None:
+        spared = max(0, self._result_bytes - end.printed_bytes)
+        self.savings = Savings(1, self._made, max(0, self._rounds - 1), spared)
+
+    def settle(self) -> Iterator[events.Event]:
+        """What there is to tell of calls that have no result, and of a program that was stopped."""
+        while self._open:
+            call = self._open.pop(next(iter(self._open)))
+            ended = self.calls.ended.pop(call.id, None)
+            if call.id in self.calls.announced:
+                why = INTERRUPTED if call.id in self.calls.began else NEVER_RAN
+                yield told(ended or ToolResult(call.id, why, is_error=True))
+
+    def stopped(self) -> Iterator[events.Event]:
+        """What there is to tell of a program that the end of its turn stopped."""
+        yield from self.settle()
+        if self._work:
+            yield CodeExecution(self.id, "end", tool_calls=self._made)
+
+    async def close(self) -> None:
+        """Stop it, and wait until it has stopped: softly at first, which the container bounds."""
+        if self._work and not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        if self._work and not self._work.cancelled():
+            self._work.exception()  # looked at: it warns nobody
