@@ -60,6 +60,8 @@ class CellResult:
     tool_calls: int
     files: Sequence[CollectedFile] = ()
     """New or changed, by path below the working folder."""
+    removed: Sequence[str] = ()
+    """Paths of files that were there when it began."""
     skipped: Sequence[Skipped] = ()
     """What is there beside those, and why it was left."""
 
@@ -290,6 +292,7 @@ class Cell:
             outcome.duration_s,
             self._calls,
             collected.files,
+            collected.removed,
             collected.skipped,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from treadle.conversation.request import ToolSpec
-from treadle.execution.cell import WORKING, CellResult
+from treadle.execution.cell import CellResult
 from treadle.execution.containers import Container, Containers, Rules
 from treadle.execution.journal import MemoryJournal
 from treadle.execution.stubs import stubs
@@ -64,8 +64,6 @@ class CodeTool(ProgramTool):
     _containers: Containers | None = field(default=None, init=False)
     _container: Container | None = field(default=None, init=False)
     _journal: MemoryJournal = field(default_factory=MemoryJournal, init=False)
-    _known: set[str] = field(default_factory=set[str], init=False)
-    """Files that are there, by path."""
     _described: tuple[Sequence[ToolSpec], ToolSpec] | None = field(default=None, init=False)
     _had_one: bool = field(default=False, init=False)
     """A container before."""
@@ -141,10 +139,9 @@ class CodeTool(ProgramTool):
             )
         finally:
             self._journal.forget(cell.id)
-        files = await self._written(container, result)
         text, printed = _told(result, notes)
         return ProgramEnd(
-            text, result.return_code, bool(result.return_code), printed, result.duration_s, files
+            text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
         )
 
     async def _usable_container(self) -> tuple[Container, list[str]]:
@@ -154,30 +151,12 @@ class CodeTool(ProgramTool):
         async with self._turn:
             if self._container and not self._container.expired:
                 return self._container, []
-            self._known.clear()
             self._container = await self._containers.create(_OWNER)
             for file in self.placed:
                 await self._container.put(file.path, file.data)
-                self._known.add(file.path)
             notes = [_NEW] if self._had_one else []
             self._had_one = True
             return self._container, notes
-
-    async def _written(self, container: Container, result: CellResult) -> Sequence[WrittenFile]:
-        made = [
-            WrittenFile(file.path, "modified" if file.path in self._known else "created", file.data)
-            for file in result.files
-        ]
-        self._known |= {file.path for file in made}
-        if not self._known:
-            return made
-        try:
-            there = {entry.path for entry in await container.list(WORKING) if entry.kind == "file"}
-        except ContainerDied:
-            return made
-        gone = sorted(self._known - there)
-        self._known -= set(gone)
-        return [*made, *(WrittenFile(path, "deleted") for path in gone)]
 
     async def close(self) -> None:
         """End the container, and all that is needed for one."""
@@ -185,6 +164,13 @@ class CodeTool(ProgramTool):
             containers, self._containers, self._container = self._containers, None, None
             if containers:
                 await containers.__aexit__()
+
+
+def _written(result: CellResult) -> Sequence[WrittenFile]:
+    made = [
+        WrittenFile(file.path, "created" if file.is_new else "modified", file.data) for file in result.files
+    ]
+    return [*made, *(WrittenFile(path, "deleted") for path in result.removed)]
 
 
 def _same(some: Sequence[ToolSpec], others: Sequence[ToolSpec]) -> bool:

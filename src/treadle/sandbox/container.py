@@ -283,6 +283,8 @@ class Container:
     ) -> Collected:
         """The regular files in a folder and below, as far as they fit, and why others were left.
 
+        Folders of this machine that are mounted in there are left out.
+
         Args:
             folder: where; that it is gone, or a link by now, is told like a file that was left.
             max_files: how many, at most.

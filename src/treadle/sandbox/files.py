@@ -54,6 +54,8 @@ class Marks:
     """What a folder held at some time, to tell later what is new in it or changed. Opaque."""
 
     seen: frozenset[bytes] = frozenset()
+    files: frozenset[str] = frozenset()
+    """Paths of regular files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class CollectedFile:
     path: str
     """Relative to the folder that was collected from; chosen by the code: no name for a file of the host."""
     data: bytes
+    is_new: bool = True
+    """Whether it was not there when the marks were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Collected:
 
     files: Sequence[CollectedFile]
     skipped: Sequence[Skipped]
+    removed: Sequence[str]
+    """Paths of files that were there when the marks were made, and are not now."""
     marks: Marks
     """Of the folder before anything was read: what changes from then on is new to the next collection."""
 
@@ -127,7 +133,7 @@ class Files:
     async def listing(self, path: str) -> Listing:
         _check_path(path)
         what = f"{path!r} cannot be listed"
-        found, cut = await self._steps.alone(lambda: self._walk(path, MAX_LISTED), what)
+        found, cut = await self._steps.alone(lambda: self._walk(path, MAX_LISTED, mounts=True), what)
         return Listing([_listed(each) for each in found], cut=cut)
 
     async def marks(self, folder: str) -> Marks:
@@ -135,14 +141,13 @@ class Files:
 
         async def work() -> Marks:
             found, _, _ = await self._look(folder)
-            return Marks(frozenset(each.mark for each in found))
+            return _marks(found)
 
         return await self._steps.alone(work, f"{folder!r} cannot be looked at")
 
     async def collect(self, folder: str, max_files: int, max_bytes: int, since: Marks | None) -> Collected:
         _check_path(folder)
-        seen = since.seen if since else frozenset[bytes]()
-        work = lambda: self._collect(folder, max_files, max_bytes, seen)  # noqa: E731
+        work = lambda: self._collect(folder, max_files, max_bytes, since or Marks())  # noqa: E731
         return await self._steps.alone(work, f"{folder!r} cannot be collected from")
 
     async def _put(self, path: str, data: bytes) -> None:
@@ -173,11 +178,11 @@ class Files:
         except Refused as error:
             raise Refused(error.reason, total) from None
 
-    async def _walk(self, path: str, most: int) -> tuple[list[_Found], bool]:
-        """What is in a folder, by path, and whether there is more than `most`."""
+    async def _walk(self, path: str, most: int, *, mounts: bool) -> tuple[list[_Found], bool]:
+        """What is in a folder, by path, with or without its mounts; whether there is more than `most`."""
         found: dict[str, _Found] = {}
         count = 0
-        reply = await self._steps.ask("walk", path=path, most=most)
+        reply = await self._steps.ask("walk", path=path, most=most, mounts=mounts)
         while True:
             page = _entries(reply.message.get("entries"))
             count += len(page)
@@ -191,27 +196,23 @@ class Files:
     async def _look(self, folder: str) -> tuple[list[_Found], bool, str | None]:
         """Like `_walk`, for a folder that the code may have removed or replaced: the last says so."""
         try:
-            return *await self._walk(folder, MAX_WALKED), None
+            return *await self._walk(folder, MAX_WALKED, mounts=False), None
         except Refused as error:
             return [], False, error.reason
 
-    async def _collect(
-        self, folder: str, max_files: int, max_bytes: int, seen: frozenset[bytes]
-    ) -> Collected:
+    async def _collect(self, folder: str, max_files: int, max_bytes: int, since: Marks) -> Collected:
         found, cut, missing = await self._look(folder)
         files: list[CollectedFile] = []
         skipped = [Skipped(".", missing)] if missing else []
         left, untold = max_bytes, 0
-        marks: set[bytes] = set()
         for each in found:
-            marks.add(mark := each.mark)
-            if mark in seen or (each.kind == "folder" and not each.unfit):
+            if each.mark in since.seen or (each.kind == "folder" and not each.unfit):
                 continue
             reason = each.reason or _over(each, len(files), max_files, left, max_bytes)
             if reason is None:
                 try:
                     data = await self._read(f"{folder}/{each.path}", left, single=True)
-                    files.append(CollectedFile(each.path, data))
+                    files.append(CollectedFile(each.path, data, each.path not in since.files))
                     left -= len(data)
                     continue
                 except Refused as error:
@@ -227,7 +228,14 @@ class Files:
             skipped.append(
                 Skipped(".", f"there are more than {MAX_WALKED} files and folders: not all were looked at")
             )
-        return Collected(files, skipped, Marks(frozenset(marks)))
+        marks = _marks(found)
+        removed = [] if cut or missing else sorted(since.files - marks.files)
+        return Collected(files, skipped, removed, marks)
+
+
+def _marks(found: Sequence[_Found]) -> Marks:
+    files = frozenset(each.path for each in found if each.kind == "file" and not each.unfit)
+    return Marks(frozenset(each.mark for each in found), files)
 
 
 def _over(found: _Found, files: int, max_files: int, left: int, max_bytes: int) -> str | None:

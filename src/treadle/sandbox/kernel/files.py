@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeAlias
 
@@ -68,6 +68,7 @@ class Files:
         self._root = root
         self._room = room
         self._most = box.limits.file_mib * MIB
+        self._mounts = ["/".join(_split(each.target)) for each in box.mounts]
         self._roots = [_split(root) for root in (WORKSPACE, "/tmp", *(each.target for each in box.mounts))]  # noqa: S108
         self._work: Work | None = None
 
@@ -172,7 +173,9 @@ class Files:
                 yield {"more": more}, data
 
     def _walk(self, request: Mapping[str, Any], _: bytes) -> Work:
-        with self._folder(self._parts(request["path"])) as top, closing(walk(top)) as found:
+        parts = self._parts(request["path"])
+        skipped = frozenset[str]() if request["mounts"] else self._mounts_in("/".join(parts))
+        with self._folder(parts) as top, closing(walk(top, skipped)) as found:
             page: list[Entry] = []
             weight, cut = 0, False
             for seen, entry in enumerate(found, 1):
@@ -186,6 +189,11 @@ class Files:
                     yield {"more": True, "entries": page}, b""
                     page, weight = [], 0
             yield {"more": False, "entries": page, "cut": cut}, b""
+
+    def _mounts_in(self, folder: str) -> frozenset[str]:
+        """Paths, relative to `folder`, at which folders of the host are."""
+        above = f"{folder}/"
+        return frozenset(each.removeprefix(above) for each in self._mounts if each.startswith(above))
 
 
 def _split(path: str) -> list[str]:
@@ -267,8 +275,10 @@ _Level: TypeAlias = tuple[int, Generator[str], str]
 """A folder, the names in it, and what stands before them."""
 
 
-def walk(top: int) -> Generator[Entry | None]:
-    """What is below the folder `top`, a descriptor; None for what was gone when it was looked at.
+def walk(top: int, skipped: Collection[str] = ()) -> Generator[Entry | None]:
+    """What is below the folder `top`, a descriptor, but not at or in the paths `skipped`.
+
+    None stands for what was gone when it was looked at.
 
     Never ends while the code makes files faster than they are looked at: the caller counts.
     """
@@ -280,6 +290,8 @@ def walk(top: int) -> Generator[Entry | None]:
             name = next(names, None)
             if name is None:
                 _leave(levels.pop())
+                continue
+            if prefix + name in skipped:
                 continue
             entry = _entry(folder, name, prefix)
             if entry and entry[1] == "folder" and not entry[-1]:
