@@ -21,7 +21,7 @@ NAMES = [
     "InvalidArgument", "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model",
     "ModelError", "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
     "ParameterUnsupported", "RateLimited", "Reasoning", "Result", "ResumeUnsupported", "RunningLoop",
-    "SandboxError", "Session", "SessionClosed", "State", "StateIncompatible", "Text",
+    "SandboxError", "Session", "SessionClosed", "SkillInvalid", "State", "StateIncompatible", "Text",
     "TooManyAbandoned", "ToolCall", "ToolLoopOptions", "ToolResult", "TreadleError", "Usage", "aagent",
     "aagent_resume", "aagent_session", "agent", "agent_capabilities", "agent_resume", "agent_session",
     "sandbox", "tool",

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from treadle.errors import RunningLoop as RunningLoop
     from treadle.errors import SandboxError as SandboxError
     from treadle.errors import SessionClosed as SessionClosed
+    from treadle.errors import SkillInvalid as SkillInvalid
     from treadle.errors import StateIncompatible as StateIncompatible
     from treadle.errors import TooManyAbandoned as TooManyAbandoned
     from treadle.errors import TreadleError as TreadleError
@@ -91,7 +92,7 @@ _HOMES = {
         "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
         "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported RateLimited ResumeUnsupported "
-        "RunningLoop SandboxError SessionClosed StateIncompatible TooManyAbandoned TreadleError"
+        "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible TooManyAbandoned TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
     "treadle.models.base": "Model",
@@ -143,6 +144,7 @@ __all__ = [
     "Savings",
     "Session",
     "SessionClosed",
+    "SkillInvalid",
     "State",
     "StateIncompatible",
     "Text",

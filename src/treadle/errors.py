@@ -3,7 +3,8 @@
 TreadleError (also called HarnessError)
 ├── InvalidArgument            a value that cannot work; also a ValueError
 │   ├── InvalidTool            a tool whose function cannot be told to a model
-│   └── ParameterUnsupported   a parameter without a counterpart on the wire it would have to travel
+│   ├── ParameterUnsupported   a parameter without a counterpart on the wire it would have to travel
+│   └── SkillInvalid           a folder or an archive that is no skill
 ├── InvalidType                a value of the wrong type; also a TypeError
 ├── MissingExtra               an optional dependency is not installed; also an ImportError
 ├── RunningLoop                a sync function was called where an event loop runs; also a RuntimeError
@@ -27,7 +28,7 @@ TreadleError (also called HarnessError)
     └── BadResponse            an answer that cannot be read
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class TreadleError(Exception):
@@ -47,6 +48,15 @@ class InvalidTool(InvalidArgument):
 
 class ParameterUnsupported(InvalidArgument):
     """A parameter that has no counterpart on the wire that the model speaks."""
+
+
+class SkillInvalid(InvalidArgument):
+    """A folder or an archive that is no skill: which file breaks which rule, and what to do."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+        """All that is wrong with it, a sentence each; the message has the first ones."""
 
 
 class InvalidType(TreadleError, TypeError):

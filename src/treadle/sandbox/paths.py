@@ -49,13 +49,15 @@ def inside(path: object, roots: Sequence[str]) -> str:
     return resolved
 
 
-def open_regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int, folder: int | None = None) -> int:
     """A descriptor of the regular file `path`, whose last part is not followed if it is a link.
+
+    A relative path begins at the folder that is open as `folder`, or else at the working folder.
 
     Raises:
         OSError: it cannot be opened, or is a folder, a link, a FIFO, a socket or a device.
     """
-    descriptor = os.open(path, flags | _OPEN_FLAGS, 0o666)
+    descriptor = os.open(path, flags | _OPEN_FLAGS, 0o666, dir_fd=folder)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
