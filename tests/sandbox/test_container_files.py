@@ -84,6 +84,35 @@ def shared(tmp_path: Path) -> Path:
     return tmp_path
 
 
+async def test_mounted_folders_are_listed_and_not_collected_with_what_they_are_in(shared: Path) -> None:
+    async with Engine(mounts=[Mount(str(shared), "/workspace/out/host", writable=True)]) as engine:
+        container = await engine.make()
+        marks = await container.marks()
+
+        await container.execute("open('/workspace/out/host/new', 'w').close(); open('out/own', 'w').close()")
+
+        assert [file.path for file in (await container.collect(since=marks)).files] == ["own"]
+        assert {entry.path for entry in await container.list("/workspace/out")} == {
+            "host",
+            "host/file",
+            "host/new",
+            "own",
+        }
+
+
+async def test_what_was_there_and_is_gone_is_told(container: Container) -> None:
+    await container.execute("open('out/a', 'w').close(); open('out/b', 'w').close()")
+    marks = await container.marks()
+
+    await container.execute(
+        "import os; os.remove('out/a'); open('out/b', 'w').write('b'); open('out/c', 'w')"
+    )
+
+    collected = await container.collect(since=marks)
+    assert collected.files == [CollectedFile("b", b"b", is_new=False), CollectedFile("c", b"", is_new=True)]
+    assert collected.removed == ["a"]
+
+
 async def test_pipes_of_a_mounted_folder_are_neither_opened_nor_replaced(shared: Path) -> None:
     os.mkfifo(shared / "pipe")
     (shared / "link").symlink_to("/etc/passwd")
@@ -91,13 +120,10 @@ async def test_pipes_of_a_mounted_folder_are_neither_opened_nor_replaced(shared:
         container = await engine.make()
 
         with anyio.fail_after(5):
-            found = await container.collect()
+            found = await container.collect("/workspace/out/host")
 
-        assert found.files == [CollectedFile("host/file", b"host's")]
-        assert found.skipped == [
-            Skipped("host/link", "it is a link"),
-            Skipped("host/pipe", "it is a named pipe"),
-        ]
+        assert found.files == [CollectedFile("file", b"host's")]
+        assert found.skipped == [Skipped("link", "it is a link"), Skipped("pipe", "it is a named pipe")]
         with pytest.raises(SandboxError, match="it is a pipe"):
             await container.get("out/host/pipe")
         with pytest.raises(SandboxError, match="a pipe is in the way"):
