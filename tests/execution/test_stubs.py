@@ -143,3 +143,20 @@ def test_any_tool_is_told_as_python(name: str, properties: dict[str, Shape]) -> 
     assert called.isidentifier()
     [function] = ast.parse(stub.text).body
     assert isinstance(function, ast.AsyncFunctionDef)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [
+        ("float", "str"),
+        ("int | None", "str"),
+        ("dict[str, int] | None", "dict[str, int] | str"),
+        ("Literal['a|b', 'c']", "str"),
+        ("datetime.date", "str"),
+        ("list[int | str]", "list[int | str]"),
+        ("Invoice", "Invoice"),
+        ("", "Any"),
+    ],
+)
+def test_a_result_is_announced_as_what_code_gets(annotation: str, told: str) -> None:
+    assert stubs([spec("a", returns=annotation)])["a"].returns == told

@@ -21,6 +21,7 @@ from treadle.agents.harness import (
 )
 from treadle.agents.setup import Setup, check_sandbox, code_loop, tool_loop
 from treadle.conversation.blocks import EMPTY, Message, system, user
+from treadle.conversation.events import Notice, NoticeKind
 from treadle.conversation.mending import mended
 from treadle.conversation.request import ToolSpec
 from treadle.conversation.usage import Usage
@@ -51,6 +52,8 @@ from treadle.wire.chat_completions.requests import Parameters, read_parameters
 from treadle.wire.json_schema import closed
 
 MAX_TIMEOUT_S = 1e9
+MAX_NOTICES = 20
+"""Of one kind."""
 
 
 class Options(TypedDict, total=False):
@@ -86,8 +89,8 @@ class Checked:
     """The name that a `State` keeps."""
     messages: tuple[Message, ...]
     """The instructions, and what was said before, elsewhere."""
-    mended: tuple[str, ...]
-    """What was wrong with that."""
+    notices: Sequence[Notice]
+    """What was odd about that, and about skills."""
     close: Callable[[], Awaitable[None]] | None = None
     """Ends what the session holds, if it holds anything."""
 
@@ -163,7 +166,7 @@ def check(
         raise InvalidArgument("a loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own")
     messages, told = _conversation(given)
     loop = given.loop(known)
-    setup = _setup(sandbox, _toolsets(given), loop)
+    setup = _setup(sandbox, given, loop)
     plan = _plan(given, route, messages, loop, setup)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
     metadata = MappingProxyType(dict(given.metadata or {}))
@@ -177,7 +180,14 @@ def check(
         setup.prepare,
     )
     model = route.model if route else plan.model.name
-    return Checked(known, terms, model, messages, told, setup.close)
+    notices = (*_notices("history_mended", told), *_notices("skill_warning", setup.warnings))
+    return Checked(known, terms, model, messages, notices, setup.close)
+
+
+def _notices(kind: NoticeKind, told: Sequence[str]) -> list[Notice]:
+    more = len(told) - MAX_NOTICES
+    said = [*told[:MAX_NOTICES], *([f"... and {more} more"] if more > 0 else [])]
+    return [Notice(kind, each) for each in said]
 
 
 def _check_types(given: _Given, sandbox: object, harness: Harness) -> None:
@@ -274,9 +284,10 @@ def _toolsets(given: _Given) -> list[Toolset]:
     return toolsets
 
 
-def _setup(sandbox: object, toolsets: Sequence[Toolset], loop: LoopOptions) -> Setup:
+def _setup(sandbox: object, given: _Given, loop: LoopOptions) -> Setup:
+    toolsets = _toolsets(given)
     if isinstance(loop, CodeLoopOptions):
-        return code_loop(cast("LocalSandbox | Isolated", sandbox), toolsets, loop)
+        return code_loop(cast("LocalSandbox | Isolated", sandbox), toolsets, loop, given.skills)
     return tool_loop(cast("WatchedFolder", sandbox), toolsets)
 
 
@@ -305,6 +316,7 @@ def _plan(
         max_parallel=loop.max_parallel_tools,
         text_calls=loop.text_tool_calls == "auto",
         price=_price(given, route),
+        told=setup.told,
     )
     plan = _with_final_tool(plan)
     # what the model's wire cannot say is told now, not after the first request was paid for

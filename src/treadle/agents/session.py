@@ -24,7 +24,7 @@ class AsyncSession:
         self._checked = checked
         self._terms = checked.terms
         self._history = History(checked.messages)
-        self._notices: Sequence[Notice] = _notices(checked.mended)
+        self._notices: Sequence[Notice] = checked.notices
         self._left: list[Spending] = []
         self._remembered: set[str] = set()
         self._turn: Turn | None = None
@@ -202,12 +202,3 @@ def check_prompt(prompt: object) -> None:
         raise InvalidType(f"prompt must be a string, not {type(prompt).__name__}")
     if not prompt.strip():
         raise InvalidArgument("the prompt is empty")
-
-
-MAX_NOTICES = 20
-
-
-def _notices(told: Sequence[str]) -> list[Notice]:
-    more = len(told) - MAX_NOTICES
-    said = [*told[:MAX_NOTICES], *([f"... and {more} more"] if more > 0 else [])]
-    return [Notice("history_mended", each) for each in said]

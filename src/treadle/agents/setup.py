@@ -2,18 +2,24 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from treadle.agents.harness import CodeLoopOptions
 from treadle.errors import InvalidArgument, InvalidTool, InvalidType
-from treadle.sandbox.base import WatchedFolder
+from treadle.sandbox.base import AnyPath, WatchedFolder
 from treadle.sandbox.box import WORKSPACE, Mount
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.callers import ToolsOf
 from treadle.tools.toolset import Toolset
 
+if TYPE_CHECKING:
+    from treadle.skills.prompt import Placed
+
 PROJECT = "project"
 """Where code finds the folder of `sandbox.local`."""
+SKILLS = "skills"
+"""Where code finds the files of skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,10 @@ class Setup:
     prepare: Callable[[], Awaitable[None]] | None = None
     """Before each turn: raises what keeps it from working."""
     close: Callable[[], Awaitable[None]] | None = None
+    told: tuple[str, ...] = ()
+    """For the system prompt."""
+    warnings: Sequence[str] = ()
+    """What is odd about the skills."""
 
 
 def check_sandbox(sandbox: object, *, code: bool) -> None:
@@ -59,24 +69,53 @@ def tool_loop(sandbox: WatchedFolder, toolsets: Sequence[Toolset]) -> Setup:
 
 
 def code_loop(
-    sandbox: LocalSandbox | Isolated, toolsets: Sequence[Toolset], options: CodeLoopOptions
+    sandbox: LocalSandbox | Isolated,
+    toolsets: Sequence[Toolset],
+    options: CodeLoopOptions,
+    skills: Sequence[AnyPath],
 ) -> Setup:
     """The model runs code in a container, which calls the tools.
 
     Raises:
-        InvalidArgument: settings of the container are said twice.
+        InvalidArgument: settings of the container, or a skill, are said twice.
+        SkillInvalid: a skill cannot be used.
     """
     from treadle.execution.toolset import CodeTool  # what the tool loop does not need is not loaded
+    from treadle.skills.prompt import told
 
     settings = _settings(sandbox, options)
-    code = CodeTool(
-        settings,
-        ToolsOf(toolsets, "code_execution", default="code_execution"),
-        tuple(_about(settings)),
-    )
+    placed = _placed(skills)
+    of_code = ToolsOf(toolsets, "code_execution", default="code_execution")
+    files = {
+        f"{skill.location}/{path}": data for skill in placed for path, data in skill.package.files.items()
+    }
+    code = CodeTool(settings, of_code, tuple(_about(settings)), files)
     direct = ToolsOf(toolsets, "direct", default="code_execution")
     watched = sandbox if isinstance(sandbox, LocalSandbox) and toolsets else _written(settings)
-    return Setup(watched, (direct, code), (*toolsets, code), code.prepare, code.close)
+    return Setup(
+        watched,
+        (direct, code),
+        (*toolsets, code),
+        code.prepare,
+        code.close,
+        (told(placed),) if placed else (),
+        [
+            f"skill {skill.package.manifest.name}: {each}"
+            for skill in placed
+            for each in skill.package.problems
+        ],
+    )
+
+
+def _placed(folders: Sequence[AnyPath]) -> "list[Placed]":
+    from treadle.skills.package import read_folder
+    from treadle.skills.prompt import Placed
+
+    packages = [read_folder(folder) for folder in folders]
+    names = [package.manifest.name for package in packages]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidArgument(f"two skills are named {twice[0]!r}: leave out one of them, or rename it")
+    return [Placed(package, f"{SKILLS}/{package.manifest.name}") for package in packages]
 
 
 def _settings(sandbox: LocalSandbox | Isolated, options: CodeLoopOptions) -> Isolated:
@@ -86,7 +125,7 @@ def _settings(sandbox: LocalSandbox | Isolated, options: CodeLoopOptions) -> Iso
         settings = sandbox
     else:
         settings = options.limits or isolated()
-        if any(mount.target == f"{WORKSPACE}/{PROJECT}" for mount in settings.mounts):
+        if any(f"{mount.target}/".startswith(f"{WORKSPACE}/{PROJECT}/") for mount in settings.mounts):
             raise InvalidArgument(f"mounts: {PROJECT!r} is where `sandbox.local` goes: choose another path")
         mount = Mount(sandbox.workdir, f"{WORKSPACE}/{PROJECT}")
         settings = replace(settings, mounts=(*settings.mounts, mount))

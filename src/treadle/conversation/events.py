@@ -99,16 +99,22 @@ class Compaction:
     tokens_after: int | None
 
 
+NoticeKind: TypeAlias = Literal[
+    "history_mended", "text_tool_call", "repeated_call", "output_retry", "skill_warning"
+]
+
+
 @dataclass(frozen=True)
 class Notice:
     """Something about the turn that is neither the model's nor a tool's, and that you may want to know.
 
     `history_mended`: a conversation given as `history=` was broken. `text_tool_call`: the model wrote a call
     as text, and it was taken for a call. `repeated_call`: the model was told that it repeats itself.
-    `output_retry`: the final answer was invalid and is asked for again.
+    `output_retry`: the final answer was invalid and is asked for again. `skill_warning`: something about a
+    skill is odd, or was left out.
     """
 
-    kind: Literal["history_mended", "text_tool_call", "repeated_call", "output_retry"]
+    kind: NoticeKind
     message: str
 
 

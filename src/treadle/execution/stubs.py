@@ -58,7 +58,9 @@ class Stub:
 
     @property
     def returns(self) -> str:
-        return self.spec.returns or "Any"
+        """What code gets: objects and arrays as they are, and anything else as text."""
+        parts = _alternatives(self.spec.returns)
+        return " | ".join(dict.fromkeys("str" if _is_scalar(each) else each for each in parts)) or "Any"
 
     @property
     def told(self) -> Mapping[str, Any]:
@@ -202,6 +204,27 @@ def _literal(choices: list[Any]) -> str:
 def _union(parts: Iterable[str]) -> str:
     each = list(dict.fromkeys(parts))
     return "Any" if "Any" in each or not each else " | ".join(each)
+
+
+_SCALARS = frozenset(
+    ["Decimal", "Literal", "None", "Path", "UUID", "bool", "bytes", "complex", "date", "datetime", "float", "int", "str", "time", "timedelta"]
+)
+
+
+def _is_scalar(annotation: str) -> bool:
+    return annotation.partition("[")[0].rpartition(".")[2] in _SCALARS
+
+
+def _alternatives(annotation: str) -> list[str]:
+    """The parts of a union."""
+    parts, depth = [""], 0
+    for character in annotation:
+        depth += (character == "[") - (character == "]")
+        if character == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [each.strip() for each in parts if each.strip()]
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -36,18 +36,10 @@ run. `await` may stand at the top level. You read only what the code prints: pri
 large results in variables. Files that the code writes in its working folder are handed to the user."""
 _TOOLS = """\
 These functions are there already: call them, and do not define or import them. They are asynchronous, and \
-`asyncio.gather` runs several at once. A result that is JSON arrives as its value. A failed call raises \
-ToolError."""
+`asyncio.gather` runs several at once. A result that is a JSON object or array arrives as its value, any \
+other as text: convert numbers. A failed call raises ToolError."""
 _NEW = "[the container is new: variables and files of before are gone]"
 _NOTHING = "[the code printed nothing: print what you want to read]"
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A file that is in the container from its beginning."""
-
-    path: str
-    data: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +51,8 @@ class CodeTool(ProgramTool):
     """What code may call."""
     about: Sequence[str] = ()
     """More for the model to know: folders, packages."""
-    placed: Sequence[Placed] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """That are in the container from its beginning, by path."""
     policy: ToolPolicy = field(default_factory=lambda: ToolPolicy(parallel=False, contained=True))
     _containers: Containers | None = field(default=None, init=False)
     _container: Container | None = field(default=None, init=False)
@@ -152,8 +145,8 @@ class CodeTool(ProgramTool):
             if self._container and not self._container.expired:
                 return self._container, []
             self._container = await self._containers.create(_OWNER)
-            for file in self.placed:
-                await self._container.put(file.path, file.data)
+            for path, data in self.files.items():
+                await self._container.put(path, data)
             notes = [_NEW] if self._had_one else []
             self._had_one = True
             return self._container, notes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import cast
 
-from treadle.conversation.blocks import EMPTY, Block, Message, Text
+from treadle.conversation.blocks import EMPTY, Message, Text
 from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
@@ -68,6 +68,12 @@ class Plan:
     """Whether a call that is written as text is a call."""
     price: Callable[[Usage], float | None] | None = None
     """US dollars of a model call that the provider did not price; may block."""
+    told: tuple[str, ...] = ()
+    """What stands at the end of the system prompt, and is no part of the history."""
+    _instructions: dict[int, tuple[Message | None, Message]] = field(
+        default_factory=dict[int, tuple[Message | None, Message]], init=False, repr=False, compare=False
+    )
+    """A memo: the system prompt that was last seen, and what becomes of it."""
 
     def tools(self) -> dict[str, Tool]:
         """The tools as they are now, by name."""
@@ -146,18 +152,29 @@ class Plan:
         return ModelRequest(self.model.name, self._instructed(messages), **parameters)
 
     def _instructed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """`messages`, and at the end of the system prompt what the model has to know of the final tool."""
-        if self.final_tool is None:
+        """`messages`, and at the end of the system prompt what the model has to know beside it."""
+        told = (*self.told, self.final_tool.told) if self.final_tool else self.told
+        if not told:
             return messages
-        told = Text(self.final_tool.told)
-        if messages[0].role != "system":
-            return (Message("system", (told,)), *messages)
-        match messages[0].blocks:
-            case (Text(text, extra),) if not extra:  # not every server takes a list from the system
-                blocks: tuple[Block, ...] = (Text(f"{text}\n\n{told.text}"),)
-            case blocks:
-                blocks = (*blocks, told)
-        return (replace(messages[0], blocks=blocks), *messages[1:])
+        first = messages[0] if messages[0].role == "system" else None
+        rest = messages[1:] if first else messages
+        key = id(first)
+        known = self._instructions.get(key)
+        if known is None or known[0] is not first:
+            self._instructions.clear()
+            self._instructions[key] = known = first, _with_more(first, "\n\n".join(told))
+        return (known[1], *rest)
+
+
+def _with_more(message: Message | None, told: str) -> Message:
+    """A system prompt, if there is one, with more at its end."""
+    if message is None:
+        return Message("system", (Text(told),))
+    match message.blocks:
+        case (Text(text, extra),) if not extra:  # not every server takes a list from the system
+            return replace(message, blocks=(Text(f"{text}\n\n{told}"),))
+        case blocks:
+            return replace(message, blocks=(*blocks, Text(told)))
 
 
 def _usable(container: Mapping[str, object]) -> bool:
