@@ -207,7 +207,10 @@ def _union(parts: Iterable[str]) -> str:
 
 
 _SCALARS = frozenset(
-    ["Decimal", "Literal", "None", "Path", "UUID", "bool", "bytes", "complex", "date", "datetime", "float", "int", "str", "time", "timedelta"]
+    (
+        *("Decimal", "Literal", "None", "Path", "UUID", "bool", "bytes", "complex", "date", "datetime"),
+        *("float", "int", "str", "time", "timedelta"),
+    )
 )
 
 
