@@ -15,6 +15,7 @@ from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import WAIT_S, Cell, CellResult
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
+from treadle.execution.shell import program
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import Container as Sandboxed
 from treadle.sandbox.container import ContainerDied
@@ -135,6 +136,33 @@ class Container:
             raise
         finally:
             self.used = self._rules.now()
+
+    async def bash(
+        self, command: str, *, on_output: OnOutput | None = None, limit_s: float | None = None
+    ) -> Cell:
+        """Begin a cell that runs a command in a shell: bash, or sh where there is none.
+
+        Each command has a shell of its own, which begins in /workspace: what `cd` and `export` did in another
+        is forgotten, and files stay. There is nothing to read on its input. What it leaves in the background
+        goes on while other cells run, and what that prints is theirs. To interrupt it is to kill the shell
+        and its session. What began a session of its own (`setsid`) goes on; without namespaces (rung 3),
+        what left the group of the shell does too (`timeout`).
+
+        Args:
+            command: at most 128 KiB.
+            on_output: is told what it prints, while it does.
+            limit_s: seconds that it may run.
+
+        Returns:
+            A cell like one of Python. `CellResult.return_code` is the status of the shell, with 128 added to
+            the number of a signal that ended it; 126: it could not be started.
+
+        Raises:
+            ContainerGone: it has ended.
+            InvalidArgument: the command is too long, has a NUL in it or is no Unicode.
+            SandboxError: a cell of it is running already.
+        """
+        return await self.execute(program(command), on_output=on_output, limit_s=limit_s)
 
     async def put(self, path: str, data: bytes) -> None:
         """Write a file; see `sandbox.container.Container.put`."""
