@@ -14,6 +14,7 @@ import anyio
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import WAIT_S, Cell, CellResult
+from treadle.execution.editor import Editor, EditResult
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
 from treadle.execution.shell import program
 from treadle.execution.stubs import stubs
@@ -49,6 +50,7 @@ class Container:
         self.id = id
         self.owner = owner
         self._sandboxed = sandboxed
+        self._editor = Editor(sandboxed)
         self._rules = rules
         self._made = self.used = rules.now()
         """When it was last used, in seconds since 1970."""
@@ -175,6 +177,24 @@ class Container:
     async def list(self, path: str = "/workspace") -> Listing:
         """What is in a folder and below."""
         return await self._checked().list(path)
+
+    async def edit(self, asked: Mapping[str, object]) -> EditResult:
+        """Do what a model asks of the text editor: `view`, `create`, `str_replace` or `insert`.
+
+        Args:
+            asked: the model's input: `command`, `path` (as for `put`; it may begin with `$INPUT_DIR` or
+                `$OUTPUT_DIR`), and `view_range` (`[first, last]`, or -1 for the end), `file_text`, `old_str`
+                with `new_str`, or `insert_line` with `insert_text`.
+
+        Returns:
+            `Viewed`, `Created` or, for the last two, `Edited`.
+
+        Raises:
+            EditFailed: it cannot be done: a wrong input, no such file, no text in UTF-8, more than 1 MiB.
+            ContainerGone: it has ended.
+        """
+        self._checked()
+        return await self._editor.edit(asked)
 
     def _check(self) -> None:
         if self.expired:
