@@ -74,7 +74,8 @@ CHAPTERS = (
         (
             *("Containers", "Rules", "Container", "Cell", "CellResult", "ToolRequest"),
             *("Journal", "MemoryJournal", "Recorded", "Entry", "Began", "Called", "Answered", "Ended"),
-            *("ContainerGone", "TooManyContainers"),
+            *("Viewed", "Created", "Edited", "EditResult"),
+            *("ContainerGone", "EditFailed", "TooManyContainers"),
         ),
     ),
     Chapter("treadle.errors", "What an error is worth over HTTP.", ("STATUS", "status_of")),

@@ -13,6 +13,7 @@ import pytest
 from treadle.errors import InvalidType, SandboxError
 from treadle.sandbox.box import MIB, Limits, Mount
 from treadle.sandbox.container import Container, ContainerDied
+from treadle.sandbox.control import FileMissing
 from treadle.sandbox.engine import Engine
 from treadle.sandbox.files import CollectedFile, FileEntry, Skipped
 
@@ -210,6 +211,17 @@ async def test_values_of_wrong_types_are_refused(container: Container) -> None:
         await container.get(b"x")  # pyright: ignore[reportArgumentType]
 
 
+async def test_a_file_that_is_replaced_keeps_its_mode(container: Container) -> None:
+    await container.put("a", b"1")
+    assert await run(container, "import os\nprint(oct(os.stat('a').st_mode))\nos.chmod('a', 0o751)") == (
+        "0o100644\n"
+    )
+
+    await container.put("a", b"2")
+
+    assert await run(container, "print(oct(os.stat('a').st_mode), open('a').read())") == "0o100751 2\n"
+
+
 async def test_a_file_over_the_limit_is_refused(make: Make) -> None:
     container = await make(file_mib=1)
 
@@ -289,6 +301,30 @@ async def test_a_list_tells_every_kind(container: Container) -> None:
     assert found[4] == FileEntry("in", "folder", found[4].size, 7.5)
     assert found[3].size == 3
     assert await container.list("folder") == [FileEntry("a", "file", 3, found[3].mtime)]
+
+
+async def test_a_list_goes_as_deep_as_it_is_told(container: Container) -> None:
+    await container.put("/tmp/a/b/c/d", b"")
+    for depth, paths in [
+        (1, ["a"]),
+        (2, ["a", "a/b"]),
+        (4, ["a", "a/b", "a/b/c", "a/b/c/d"]),
+        (None, ["a", "a/b", "a/b/c", "a/b/c/d"]),
+    ]:
+        assert [each.path for each in await container.list("/tmp", depth=depth)] == paths
+
+
+async def test_what_is_missing_is_told_from_what_is_refused(container: Container) -> None:
+    await run(container, "import os\nos.symlink('/etc', 'link')")
+    for path in ("a", "a/b", "/tmp/a/b/c"):
+        with pytest.raises(FileMissing):
+            await container.get(path)
+    with pytest.raises(FileMissing):
+        await container.list("a")
+    for path in ("link", "link/passwd", "/etc/passwd", "../a", ""):
+        with pytest.raises(SandboxError) as caught:
+            await container.get(path)
+        assert not isinstance(caught.value, FileMissing)
 
 
 async def test_a_list_of_too_much_is_cut(container: Container) -> None:

@@ -3,6 +3,7 @@
 from treadle.conversation.request import ToolSpec
 from treadle.execution.cell import Cell, CellResult, ToolRequest
 from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
+from treadle.execution.editor import Created, Edited, EditFailed, EditResult, Viewed
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
 
 __all__ = [
@@ -14,6 +15,10 @@ __all__ = [
     "Container",
     "ContainerGone",
     "Containers",
+    "Created",
+    "EditFailed",
+    "EditResult",
+    "Edited",
     "Ended",
     "Entry",
     "Journal",
@@ -23,4 +28,5 @@ __all__ = [
     "TooManyContainers",
     "ToolRequest",
     "ToolSpec",
+    "Viewed",
 ]

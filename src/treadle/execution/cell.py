@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -301,6 +302,10 @@ WORKING = "/workspace"
 """Files that code writes are looked for there."""
 
 
+_STATUS = re.compile(r"-?[0-9]{1,4000}")
+"""More is no number to `int`."""
+
+
 def _told(answered: Answered) -> str:
     if answered.error:
         raise _KINDS[answered.error](answered.text)
@@ -315,4 +320,4 @@ def _return_code(failure: Failure | None, *, timed_out: bool) -> int:
     said = failure.message
     if said in ("None", ""):
         return 0
-    return int(said) & 0xFF if said.removeprefix("-").isdigit() else 1
+    return int(said) & 0xFF if _STATUS.fullmatch(said) else 1

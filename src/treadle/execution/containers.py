@@ -14,7 +14,9 @@ import anyio
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
+from treadle.execution.editor import Editor, EditResult
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
+from treadle.execution.shell import program
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import Container as Sandboxed
 from treadle.sandbox.container import ContainerDied
@@ -48,6 +50,7 @@ class Container:
         self.id = id
         self.owner = owner
         self._sandboxed = sandboxed
+        self._editor = Editor(sandboxed)
         self._rules = rules
         self._made = self.used = rules.now()
         """When it was last used, in seconds since 1970."""
@@ -139,6 +142,33 @@ class Container:
         finally:
             self.used = self._rules.now()
 
+    async def bash(
+        self, command: str, *, on_output: OnOutput | None = None, limit_s: float | None = None
+    ) -> Cell:
+        """Begin a cell that runs a command in a shell: bash, or sh where there is none.
+
+        Each command has a shell of its own, which begins in /workspace: what `cd` and `export` did in another
+        is forgotten, and files stay. There is nothing to read on its input. What it leaves in the background
+        goes on while other cells run, and what that prints is theirs. To interrupt it is to kill the shell
+        and its session. What began a session of its own (`setsid`) goes on; without namespaces (rung 3),
+        what left the group of the shell does too (`timeout`).
+
+        Args:
+            command: at most 128 KiB.
+            on_output: is told what it prints, while it does.
+            limit_s: seconds that it may run.
+
+        Returns:
+            A cell like one of Python. `CellResult.return_code` is the status of the shell, with 128 added to
+            the number of a signal that ended it; 126: it could not be started.
+
+        Raises:
+            ContainerGone: it has ended.
+            InvalidArgument: the command is too long, has a NUL in it or is no Unicode.
+            SandboxError: a cell of it is running already.
+        """
+        return await self.execute(program(command), on_output=on_output, limit_s=limit_s)
+
     async def put(self, path: str, data: bytes) -> None:
         """Write a file; see `sandbox.container.Container.put`."""
         await self._checked().put(path, data)
@@ -150,6 +180,24 @@ class Container:
     async def list(self, path: str = "/workspace") -> Listing:
         """What is in a folder and below."""
         return await self._checked().list(path)
+
+    async def edit(self, asked: Mapping[str, object]) -> EditResult:
+        """Do what a model asks of the text editor: `view`, `create`, `str_replace` or `insert`.
+
+        Args:
+            asked: the model's input: `command`, `path` (as for `put`; it may begin with `$INPUT_DIR` or
+                `$OUTPUT_DIR`), and `view_range` (`[first, last]`, or -1 for the end), `file_text`, `old_str`
+                with `new_str`, or `insert_line` with `insert_text`.
+
+        Returns:
+            `Viewed`, `Created` or, for the last two, `Edited`.
+
+        Raises:
+            EditFailed: it cannot be done: a wrong input, no such file, no text in UTF-8, more than 1 MiB.
+            ContainerGone: it has ended.
+        """
+        self._checked()
+        return await self._editor.edit(asked)
 
     def _check(self) -> None:
         if self.expired:

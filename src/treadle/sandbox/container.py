@@ -244,6 +244,8 @@ class Container:
     async def put(self, path: str, data: bytes) -> None:
         """Write a file, and the folders that lead to it; the code sees it whole or not at all.
 
+        The mode of a file that is replaced stays as it was.
+
         Args:
             path: relative to /workspace, or absolute, in there, in /tmp or in a mount.
             data: the content.
@@ -257,17 +259,19 @@ class Container:
         """The content of a regular file, to which no link leads.
 
         Raises:
-            SandboxError: there is none, or it has more than `limit` bytes.
+            FileMissing: there is none.
+            SandboxError: it is something else, or has more than `limit` bytes.
         """
         return await self._files.get(path, limit)
 
-    async def list(self, path: str = WORKSPACE) -> Listing:
-        """What is in a folder and all below it; links are told, and not followed.
+    async def list(self, path: str = WORKSPACE, *, depth: int | None = None) -> Listing:
+        """What is in a folder and below it, `depth` levels or all; links are told, and not followed.
 
         Raises:
-            SandboxError: there is no such folder.
+            FileMissing: there is no such folder.
+            SandboxError: it is none, or a link leads there.
         """
-        return await self._files.listing(path)
+        return await self._files.listing(path, depth)
 
     async def marks(self, folder: str = OUTPUT) -> Marks:
         """How things are in a folder, for `collect` to tell later what is new there."""

@@ -27,12 +27,18 @@ class Broken(Exception):
     """PID 1 said something that it never would."""
 
 
+class FileMissing(SandboxError):
+    """There is no such file or folder in the container."""
+
+
 class Refused(Exception):
     """PID 1 cannot do what was asked."""
 
-    def __init__(self, reason: str, read: int = 0) -> None:
+    def __init__(self, reason: str, read: int = 0, *, missing: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.missing = missing
+        """Whether there is no such file or folder."""
         self.read = read
         """Bytes of a file that had come by then."""
 
@@ -125,7 +131,8 @@ class Steps:
                 with anyio.fail_after(self.deadline_s):
                     return await work()
             except Refused as error:
-                raise SandboxError(f"{what}: {error.reason}") from None
+                kind = FileMissing if error.missing else SandboxError
+                raise kind(f"{what}: {error.reason}") from None
             except Broken as error:
                 raise self.end(f"its first process broke the protocol: {error}", "violation") from None
             except TimeoutError:
@@ -159,7 +166,7 @@ class Steps:
         self._unfinished = reply.more
         error = reply.message.get("error")
         if error is not None:
-            raise Refused(text(error))
+            raise Refused(text(error), missing=reply.message.get("missing") is True)
         return reply
 
 

@@ -36,4 +36,5 @@ def _sockets(ours: ExitStack, theirs: ExitStack) -> tuple[socket.socket, socket.
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[FileIO, FileIO]:
     reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.fchmod(writing, 0o222)  # the code is another user, and opens /dev/stdout
     return ours.enter_context(FileIO(reading, "rb")), theirs.enter_context(FileIO(writing, "wb"))

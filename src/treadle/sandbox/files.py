@@ -130,10 +130,11 @@ class Files:
         what = f"{path!r} cannot be had from the container"
         return await self._steps.alone(lambda: self._read(path, limit, single=False), what)
 
-    async def listing(self, path: str) -> Listing:
+    async def listing(self, path: str, depth: int | None = None) -> Listing:
         _check_path(path)
         what = f"{path!r} cannot be listed"
-        found, cut = await self._steps.alone(lambda: self._walk(path, MAX_LISTED, mounts=True), what)
+        walk = lambda: self._walk(path, MAX_LISTED, mounts=True, depth=depth)  # noqa: E731
+        found, cut = await self._steps.alone(walk, what)
         return Listing([_listed(each) for each in found], cut=cut)
 
     async def marks(self, folder: str) -> Marks:
@@ -176,13 +177,16 @@ class Files:
                     raise Broken("it gives nothing, and says that there is more")
                 reply = await self._steps.ask("more")
         except Refused as error:
-            raise Refused(error.reason, total) from None
+            error.read = total
+            raise
 
-    async def _walk(self, path: str, most: int, *, mounts: bool) -> tuple[list[_Found], bool]:
+    async def _walk(
+        self, path: str, most: int, *, mounts: bool, depth: int | None = None
+    ) -> tuple[list[_Found], bool]:
         """What is in a folder, by path, with or without its mounts; whether there is more than `most`."""
         found: dict[str, _Found] = {}
         count = 0
-        reply = await self._steps.ask("walk", path=path, most=most, mounts=mounts)
+        reply = await self._steps.ask("walk", path=path, most=most, mounts=mounts, depth=depth)
         while True:
             page = _entries(reply.message.get("entries"))
             count += len(page)

@@ -1,11 +1,11 @@
 # Looks for devices, makes some, and orders the ones that it has about.
-# There are five, which do nothing to anybody.
+# There are five, which do nothing to anybody, and links to the process's own descriptors.
 # %% prints
 # > b'\x00'
 print(open("/dev/zero", "rb").read(1))
 # %% prints
 # 3% raises PermissionError
-# > ['full', 'null', 'random', 'shm', 'urandom', 'zero']
+# > ['fd', 'full', 'null', 'random', 'shm', 'stderr', 'stdin', 'stdout', 'urandom', 'zero']
 print(sorted(os.listdir("/dev")))
 # %% prints
 # 3b> mknod EPERM

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from treadle.sandbox.guest import functions
+from treadle.sandbox.guest import functions, shell
 from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
@@ -250,4 +250,6 @@ def main(fd: int) -> None:
         os.fdopen(each, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         for each in (1, 2)
     )
-    Runner(Bridge(socket.socket(fileno=fd))).serve()
+    bridge = Bridge(socket.socket(fileno=fd))
+    shell.install(bridge.whole)
+    Runner(bridge).serve()

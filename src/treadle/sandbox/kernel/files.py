@@ -61,6 +61,10 @@ class Refused(Exception):
     """What was asked for cannot be done; the message says why."""
 
 
+class Missing(Refused):
+    """There is no such file or folder."""
+
+
 class Files:
     """Does one thing at a time, step by step, as the host asks for the steps."""
 
@@ -76,10 +80,9 @@ class Files:
         """The answer to a request: a message, and bytes that follow it."""
         try:
             message, payload = self._step(request, data)
-        except Refused as error:
-            message, payload = {"more": False, "error": str(error)}, b""
-        except (OSError, ValueError) as error:  # ValueError: no path of a file can be like that
-            message, payload = {"more": False, "error": _told(error)}, b""
+        except (Refused, OSError, ValueError) as error:  # ValueError: no path of a file can be like that
+            missing = isinstance(error, Missing | FileNotFoundError)
+            message, payload = {"more": False, "error": _told(error), "missing": missing}, b""
         if not message["more"]:
             self._stop()
         return {"op": "files", "serial": request["serial"], "size": len(payload), **message}, payload
@@ -135,10 +138,11 @@ class Files:
             raise Refused(_REASONS[errno.ENOSPC])
         *folders, name = self._parts(request["path"])
         with self._folder(folders, make=True) as folder:
-            _check_way(folder, name)
+            mode = _mode(folder, name)
             temporary = f".{os.urandom(8).hex()}.part"
             file = os.open(temporary, _WRITE, 0o644, dir_fd=folder)
             try:
+                os.fchmod(file, mode)
                 while True:
                     _write(file, data)
                     left -= len(data)
@@ -173,9 +177,9 @@ class Files:
                 yield {"more": more}, data
 
     def _walk(self, request: Mapping[str, Any], _: bytes) -> Work:
-        parts = self._parts(request["path"])
+        parts, depth = self._parts(request["path"]), request["depth"]
         skipped = frozenset[str]() if request["mounts"] else self._mounts_in("/".join(parts))
-        with self._folder(parts) as top, closing(walk(top, skipped)) as found:
+        with self._folder(parts) as top, closing(walk(top, depth, skipped)) as found:
             page: list[Entry] = []
             weight, cut = 0, False
             for seen, entry in enumerate(found, 1):
@@ -200,7 +204,9 @@ def _split(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _told(error: OSError | ValueError) -> str:
+def _told(error: Refused | OSError | ValueError) -> str:
+    if isinstance(error, Refused):
+        return str(error)
     number = error.errno if isinstance(error, OSError) else None
     return _REASONS.get(number or 0) or (isinstance(error, OSError) and error.strerror) or "it is no path"
 
@@ -214,7 +220,7 @@ def _enter(folder: int, name: str, shown: str, *, make: bool) -> int:
     except NotADirectoryError:
         raise Refused(f"a {_kind(_look(folder, name))} is in the way: {shown!r}") from None
     except FileNotFoundError:
-        raise Refused(f"there is no folder {shown!r}") from None
+        raise Missing(f"there is no folder {shown!r}") from None
 
 
 def _look(folder: int, name: str) -> os.stat_result:
@@ -225,12 +231,15 @@ def _kind(found: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(found.st_mode), "device")
 
 
-def _check_way(folder: int, name: str) -> None:
-    """Only a regular file is replaced."""
-    with suppress(FileNotFoundError):
+def _mode(folder: int, name: str) -> int:
+    """Of a file that is put there: that of the one it replaces. Only a regular file is replaced."""
+    try:
         found = _look(folder, name)
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused(f"a {_kind(found)} is in the way")
+    except FileNotFoundError:
+        return 0o644
+    if not stat.S_ISREG(found.st_mode):
+        raise Refused(f"a {_kind(found)} is in the way")
+    return found.st_mode & 0o777
 
 
 @contextmanager
@@ -275,12 +284,13 @@ _Level: TypeAlias = tuple[int, Generator[str], str]
 """A folder, the names in it, and what stands before them."""
 
 
-def walk(top: int, skipped: Collection[str] = ()) -> Generator[Entry | None]:
+def walk(top: int, depth: int | None = None, skipped: Collection[str] = ()) -> Generator[Entry | None]:
     """What is below the folder `top`, a descriptor, but not at or in the paths `skipped`.
 
     None stands for what was gone when it was looked at.
 
-    Never ends while the code makes files faster than they are looked at: the caller counts.
+    Of `depth` levels, if that is given: folders below are told, and not entered. Never ends while the code
+    makes files faster than they are looked at: the caller counts.
     """
     levels: list[_Level] = []
     try:
@@ -294,7 +304,7 @@ def walk(top: int, skipped: Collection[str] = ()) -> Generator[Entry | None]:
             if prefix + name in skipped:
                 continue
             entry = _entry(folder, name, prefix)
-            if entry and entry[1] == "folder" and not entry[-1]:
+            if entry and entry[1] == "folder" and not entry[-1] and len(levels) != depth:
                 entry = _descend(levels, name, entry)
             yield entry
     finally:

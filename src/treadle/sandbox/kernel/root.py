@@ -12,6 +12,14 @@ from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID,
 HOST = "/.host"
 """Where the zygote keeps the root of the host; no container sees it."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
+LINKS = {
+    "shm": TEMPORARY,  # semaphores and shared memory, in the container's own files
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+"""In /dev as well, and where they lead: shells have use for them."""
 SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 USR = (*SYSTEM, "libexec", "share", "local/bin", "local/lib")
 """Not all of /usr: applications are put into /usr/src and /usr/local."""
@@ -55,12 +63,7 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
             bind(str(place), f"{root}/{name}")
     for target, source in folders.items():
         bind(source, root + target)
-    Path(root, "dev").mkdir()
-    for name in DEVICES:
-        bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
-    Path(root, "dev", "shm").symlink_to(
-        TEMPORARY
-    )  # semaphores and shared memory, in the container's own files
+    _build_devices(root)
     Path(root, "etc").mkdir()
     for name in ETC:
         if Path("/etc", name).exists():
@@ -72,6 +75,14 @@ def build_template(root: str, folders: Mapping[str, str]) -> None:
     libc.mount("/proc", f"{root}/proc", None, MS_BIND | MS_REC)
     # of the zygote alone, for libraries that do not load without a place to write to
     libc.mount("treadle", root + TEMPORARY, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=8m,nr_inodes=200")
+
+
+def _build_devices(root: str) -> None:
+    Path(root, "dev").mkdir()
+    for name in DEVICES:
+        bind(f"/dev/{name}", f"{root}/dev/{name}", read_only=False)
+    for name, target in LINKS.items():
+        Path(root, "dev", name).symlink_to(target)
 
 
 def enter_template(root: str) -> None:
