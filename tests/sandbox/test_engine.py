@@ -443,3 +443,21 @@ def resident_kib() -> int:
 
 def processes() -> int:
     return len(list(Path("/proc").glob("[0-9]*")))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Packages:
+    tmp_path.chmod(0o755)
+    (tmp_path / "greeting.py").write_text("text = 'hello'", "utf-8")
+    return Packages(str(tmp_path))
+
+
+async def test_an_interpreter_that_code_starts_finds_the_packages(installed: Packages) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "done = subprocess.run([sys.executable, '-c', 'import greeting; print(greeting.text)'], "
+        "capture_output=True, text=True)\n"
+        "print(done.stdout, done.stderr)"
+    )
+    async with Engine(packages=installed) as engine, await engine.make() as container:
+        assert (await container.execute(code)).stdout == "hello\n \n"

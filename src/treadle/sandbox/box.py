@@ -21,12 +21,13 @@ CACHES = {"MPLCONFIGDIR": "matplotlib", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_H
 """Folders in the temporary one, by the variables that name them: what libraries write for themselves."""
 
 
-def environment(python: str = PYTHON, root: str = "") -> Mapping[str, str]:
+def environment(python: str = PYTHON, root: str = "", packages: str | None = None) -> Mapping[str, str]:
     """What the code finds in its environment.
 
     Args:
         python: the folder of the interpreter.
         root: where the container's files are; empty: it has a root of its own.
+        packages: the folder of what is installed beside the standard library.
     """
     temporary = root + TEMPORARY
     return {
@@ -39,6 +40,7 @@ def environment(python: str = PYTHON, root: str = "") -> Mapping[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "LD_LIBRARY_PATH": f"{python}/lib",  # of an interpreter that is built as a shared library
         "MPLBACKEND": "Agg",
+        **({"PYTHONPATH": packages} if packages else {}),  # for an interpreter that the code starts
         **{name: f"{temporary}/{folder}" for name, folder in CACHES.items()},
         # a preloaded library must start no threads
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 
 from treadle.errors import CapabilityUnsupported, SandboxError
-from treadle.sandbox.box import ENVIRONMENT, PACKAGES, PYTHON, TREADLE, Mount, RungName, environment
+from treadle.sandbox.box import PACKAGES, PYTHON, TREADLE, Mount, RungName, environment
 
 if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.claims import Claim
@@ -76,6 +76,9 @@ def check_mounts(rung: RungName, mounts: Sequence[Mount]) -> None:
 class Rooted:
     """Rungs 1 and 2: the zygote, and each container, has a root of its own."""
 
+    def __init__(self) -> None:
+        self._packages: str | None = None
+
     def command(
         self, packages: str | None, preloaded: Sequence[str], claimed: "Claim", connection: int
     ) -> list[str]:
@@ -85,6 +88,7 @@ class Rooted:
         folders[f"{TREADLE}/treadle"] = str(_SOURCE / "treadle")
         if packages:
             folders[PACKAGES] = packages
+            self._packages = PACKAGES
         path = [*_library(PYTHON), TREADLE, *([PACKAGES] if packages else [])]
         setup = Setup(str(claimed.folder), folders, f"{PYTHON}/bin/{_VERSION}", path, preloaded)
         code = (
@@ -108,7 +112,7 @@ class Rooted:
             made = seccomp.program(found, sockets=True)
         return {
             "uid": claimed.next_uid(),
-            "environment": dict(ENVIRONMENT),
+            "environment": dict(environment(packages=self._packages)),
             "seccomp": seccomp.packed(made).hex(),
             "root": "",
             "readable": [],
@@ -146,7 +150,7 @@ class Rootless:
         interpreter = map(str, _interpreter().values())
         return {
             "uid": None if self._same_user else claimed.next_uid(),
-            "environment": dict(environment(sys.base_prefix, root)),
+            "environment": dict(environment(sys.base_prefix, root, self._packages)),
             "seccomp": seccomp.packed(made).hex(),
             "root": root,
             "readable": [*interpreter, *([self._packages] if self._packages else [])],
