@@ -1,6 +1,7 @@
 """JSON as the wires write it."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from treadle.conversation.blocks import user
 from treadle.errors import InvalidArgument
 from treadle.wire.json_text import (
+    Head,
     arguments_object,
     arguments_text,
     body,
@@ -68,11 +70,24 @@ def test_what_has_a_form_in_json_is_not_refused() -> None:
 
 
 def test_a_body_joins_its_messages() -> None:
-    assert json.loads(body({"model": "m"}, ['{"a":1}', "", '{"b":2},{"c":3}'])) == {
+    assert json.loads(body(dumps({"model": "m"}), ['{"a":1}', "", '{"b":2},{"c":3}'])) == {
         "model": "m",
         "messages": [{"a": 1}, {"b": 2}, {"c": 3}],
     }
-    assert json.loads(body({"model": "m"}, [])) == {"model": "m", "messages": []}
+    assert json.loads(body(dumps({"model": "m"}), [])) == {"model": "m", "messages": []}
+
+
+def test_a_head_is_written_again_when_what_it_is_made_of_differs() -> None:
+    written: list[str] = []
+    head = Head()
+
+    def write(name: str) -> Mapping[str, object]:
+        written.append(name)
+        return {"model": name}
+
+    for name in ("a", "a", "b", "b", "a"):
+        assert json.loads(head.text((name, {"t": [name]}), lambda name=name: write(name))) == {"model": name}
+    assert written == ["a", "b", "a"]
 
 
 def test_a_message_is_encoded_once_a_key() -> None:

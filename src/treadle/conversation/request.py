@@ -72,6 +72,14 @@ class ModelRequest:
     extra: Mapping[str, object] = EMPTY
     """Parameters without a field above, by their name on `wire`."""
 
+    @property
+    def beside_messages(self) -> tuple[object, ...]:
+        """All else: what two requests of one conversation seldom differ in."""
+        return (
+            *(self.model, self.tools, self.tool_choice, self.parallel_tool_calls, self.max_tokens),
+            *(self.temperature, self.top_p, self.stop, self.effort, self.output, self.wire, self.extra),
+        )
+
 
 StopReason: TypeAlias = Literal[
     "stop", "tool_calls", "length", "content_filter", "refusal", "pause", "context_window"

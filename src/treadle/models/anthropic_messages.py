@@ -12,7 +12,7 @@ from treadle.models.replies import finished, forward, reading
 from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
-from treadle.wire.json_text import check_json
+from treadle.wire.json_text import Head, check_json
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class AnthropicMessages:
     abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False))
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
+    head: Head = field(default_factory=Head, init=False, repr=False, compare=False)
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
@@ -33,7 +34,7 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
-            answer = await call(self.endpoint, encode_request(request, self.body))
+            answer = await call(self.endpoint, encode_request(request, self.body, self.head))
             with reading(self.endpoint):
                 return finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
@@ -49,7 +50,7 @@ class AnthropicMessages:
                 deltas = list(reader.feed(data))
             await forward(deltas, fold, on_delta)
 
-        body = encode_request(request, {**self.body, "stream": True})
+        body = encode_request(request, {**self.body, "stream": True}, self.head)
         answer = await call(self.endpoint, body, event)
         with reading(self.endpoint):
             deltas = list(reader.end())

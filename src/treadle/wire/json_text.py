@@ -113,9 +113,23 @@ def arguments_text(arguments: str) -> str:
     return arguments if is_object(arguments) else dumps(arguments_object(arguments))
 
 
-def body(head: Mapping[str, object], messages: Iterable[str]) -> bytes:
-    """A request body of `head` and `messages`, of which each is JSON text already, or empty."""
-    return f'{dumps(head)[:-1]},"messages":[{",".join(filter(None, messages))}]}}'.encode("ascii")
+class Head:
+    """The text of what stands before the messages of a request: from step to step it seldom changes."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[object, ...] | None = None
+        self._text = ""
+
+    def text(self, parts: tuple[object, ...], write: Callable[[], Mapping[str, object]]) -> str:
+        """What `write` gives, as JSON; it is asked again when `parts`, from which it makes that, differ."""
+        if parts != self._parts:
+            self._text, self._parts = dumps(write()), parts
+        return self._text
+
+
+def body(head: str, messages: Iterable[str]) -> bytes:
+    """A request body of `head`, the JSON of an object, and `messages`, of which each is JSON, or empty."""
+    return f'{head[:-1]},"messages":[{",".join(filter(None, messages))}]}}'.encode("ascii")
 
 
 def remembered(messages: Iterable[Message], key: str, encode: Encode) -> list[str]:

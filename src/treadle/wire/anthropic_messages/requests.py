@@ -16,7 +16,7 @@ from treadle.wire.anthropic_messages.messages import (
     write_sendable,
 )
 from treadle.wire.json_schema import closed, strict
-from treadle.wire.json_text import check_kinds
+from treadle.wire.json_text import Head, check_kinds
 
 # Why a parameter of Chat Completions cannot be said on this wire. What is in no table here passes as it is.
 _NO_COUNTERPART = {
@@ -93,8 +93,7 @@ def write_head(request: ModelRequest) -> dict[str, object]:
         head["tools"] = [_write_tool(tool) for tool in request.tools]
         if choice := _write_tool_choice(request.tool_choice, request.parallel_tool_calls):
             head["tool_choice"] = choice
-    elif request.wire != WIRE and any(message.calls or message.results for message in request.messages):
-        # a conversation with calls has to define tools, also when there are none any more
+    elif _lacks_tools(request):
         head["tools"] = [_write_tool(_NO_TOOL)]
         head["tool_choice"] = {"type": "none"}
     optional = {
@@ -195,11 +194,28 @@ def write_request(request: ModelRequest) -> dict[str, object]:
     return {**write_head(request), "messages": [item for message in rest for item in write_message(message)]}
 
 
-def encode_request(request: ModelRequest, more: Mapping[str, object] = EMPTY) -> bytes:
-    """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life."""
-    rest = request.messages[_leading_system(request.messages) :]
-    texts = json_text.remembered(rest, WIRE, write_message)
-    return json_text.body({**write_head(request), **more}, texts)
+def encode_request(
+    request: ModelRequest, more: Mapping[str, object] = EMPTY, head: Head | None = None
+) -> bytes:
+    """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life.
+
+    Args:
+        request: the request.
+        more: top-level fields.
+        head: of the last request of the conversation, if there was one; it is kept up to date.
+    """
+    leading = _leading_system(request.messages)
+    texts = json_text.remembered(request.messages[leading:], WIRE, write_message)
+    parts = (*request.beside_messages, request.messages[:leading], _lacks_tools(request), more)
+    text = (head or Head()).text(parts, lambda: {**write_head(request), **more})
+    return json_text.body(text, texts)
+
+
+def _lacks_tools(request: ModelRequest) -> bool:
+    """Whether there are none any more: a conversation with calls has to define some all the same."""
+    if request.tools or request.wire == WIRE:
+        return False
+    return any(message.calls or message.results for message in request.messages)
 
 
 def _write_tool(tool: AnyTool) -> Mapping[str, object]:

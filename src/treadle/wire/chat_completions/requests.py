@@ -9,7 +9,7 @@ from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, Outp
 from treadle.errors import InvalidArgument, ParameterUnsupported
 from treadle.wire import json_text
 from treadle.wire.chat_completions.messages import WIRE, Dialect, read_messages, write_message
-from treadle.wire.json_text import check_kinds
+from treadle.wire.json_text import Head, check_kinds
 
 # What Messages calls its tiers, and a hint for its cache: the answer is the same without it.
 _TIERS = {"auto": "auto", "standard_only": "default"}
@@ -64,14 +64,25 @@ def write_request(request: ModelRequest, dialect: Dialect = Dialect()) -> dict[s
     return {**write_head(request, dialect), "messages": messages}
 
 
-def encode_request(request: ModelRequest, dialect: Dialect, more: Mapping[str, object] = EMPTY) -> bytes:
-    """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life."""
+def encode_request(
+    request: ModelRequest, dialect: Dialect, more: Mapping[str, object] = EMPTY, head: Head | None = None
+) -> bytes:
+    """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life.
+
+    Args:
+        request: the request.
+        dialect: of the provider.
+        more: top-level fields.
+        head: of the last request of the conversation, if there was one; it is kept up to date.
+    """
 
     def encode(message: Message) -> Iterator[dict[str, object]]:
         return iter(write_message(message, dialect))
 
     texts = json_text.remembered(request.messages, _key(dialect), encode)
-    return json_text.body({**write_head(request, dialect), **more}, texts)
+    parts = (*request.beside_messages, more, dialect)
+    text = (head or Head()).text(parts, lambda: {**write_head(request, dialect), **more})
+    return json_text.body(text, texts)
 
 
 @functools.lru_cache(maxsize=32)
