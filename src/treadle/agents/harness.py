@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from treadle.sandbox.isolation import Isolated
 
 
+MAX_IDLE_S = 86_400.0
+
+
 class Harness(Enum):
     """What runs the agent."""
 
@@ -70,6 +73,9 @@ class CodeLoopOptions(LoopOptions):
     """`sandbox.isolated(...)`: settings of the container, where `sandbox` is a folder of this machine."""
     packages: str | None = None
     """The name of a package set that the code may import; see `treadle packages`."""
+    idle_s: float = 270.0
+    """Seconds without use after which the container of a session ends, and with it variables and files. The
+    model is told when it gets a new one."""
 
     def check(self) -> None:
         """As that of the tool loop."""
@@ -78,6 +84,11 @@ class CodeLoopOptions(LoopOptions):
         super().check()
         if not isinstance(self.limits, Isolated | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidType(f"limits must be sandbox.isolated(...), not {self.limits!r}")
+        idle_s: object = self.idle_s
+        if isinstance(idle_s, bool) or not isinstance(idle_s, int | float):
+            raise InvalidType(f"idle_s must be a number of seconds, not {idle_s!r}")
+        if not 0 < idle_s <= MAX_IDLE_S:
+            raise InvalidArgument(f"idle_s must be more than 0 and at most {MAX_IDLE_S:g} seconds")
         if self.limits and self.limits.packages and self.packages:
             raise InvalidArgument("packages are said in `limits` already: leave out one of the two")
 

@@ -1,6 +1,8 @@
 """A session: prompts that share a history."""
 
+import asyncio
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +17,9 @@ from treadle.loop.spending import Spending
 from treadle.loop.stream import AsyncEventStream
 from treadle.loop.turn import Turn
 from treadle.wire.chat_completions.history import write_history
+
+_ENDING: "set[asyncio.Task[None]]" = set()
+"""Sessions that nobody waits for."""
 
 
 class AsyncSession:
@@ -158,20 +163,32 @@ class AsyncSession:
     async def adetach(self) -> State:
         """See `detach`."""
         await self.aclose()
-        return self.detach()
+        self._state = self._state or self.state()
+        return self._state
 
     astop = adetach
 
     def close(self) -> None:
-        """Close the session; a running turn ends as `cancelled`. The sandbox stays open: it is yours."""
-        self._closed = True
-        self.interrupt()
+        """Close the session; a running turn ends as `cancelled`. The sandbox stays open: it is yours.
+
+        Its container, if it had one, ends soon; `aclose` waits for that.
+        """
+        self._end()
+        with suppress(RuntimeError):  # no loop runs: what is open ends with the loop that it belongs to
+            loop = asyncio.get_running_loop()
+            ending = loop.create_task(self.aclose())  # owned by `_ENDING` until it is done
+            _ENDING.add(ending)
+            ending.add_done_callback(_ENDING.discard)
 
     async def aclose(self) -> None:
-        """See `close`. When this returns, its container has ended, if it had one."""
-        self.close()
+        """See `close`."""
+        self._end()
         if self._checked.close:
             await self._checked.close()
+
+    def _end(self) -> None:
+        self._closed = True
+        self.interrupt()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -89,7 +89,7 @@ def code_loop(
     files = {
         f"{skill.location}/{path}": data for skill in placed for path, data in skill.package.files.items()
     }
-    code = CodeTool(settings, of_code, tuple(_about(settings)), files)
+    code = CodeTool(settings, of_code, tuple(_about(settings)), files, options.idle_s)
     direct = ToolsOf(toolsets, "direct", default="code_execution")
     watched = sandbox if isinstance(sandbox, LocalSandbox) and toolsets else _written(settings)
     return Setup(

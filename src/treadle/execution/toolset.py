@@ -2,14 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.execution.cell import CellResult
-from treadle.execution.containers import Container, Containers, Rules
+from treadle.execution.containers import IDLE_S, Container, Containers, Rules
 from treadle.execution.journal import MemoryJournal
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
@@ -28,6 +28,8 @@ from treadle.tools.toolset import (
 NAME = "code_execution"
 MAX_CODE_CHARS = 1_000_000
 MAX_SKIPPED_TOLD = 10
+MAX_AGE_S = 86_400.0
+"""Of a container: it is the session's, which somebody drives."""
 _OWNER = "session"
 _FENCED = re.compile(r"\s*```(?:python|py)?[^\S\n]*\n(.*?)\n?```\s*", re.DOTALL)
 _ABOUT = """\
@@ -53,6 +55,8 @@ class CodeTool(ProgramTool):
     """More for the model to know: folders, packages."""
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """That are in the container from its beginning, by path."""
+    idle_s: float = IDLE_S
+    """Seconds without use after which the container ends."""
     policy: ToolPolicy = field(default_factory=lambda: ToolPolicy(parallel=False, contained=True))
     _containers: Containers | None = field(default=None, init=False)
     _container: Container | None = field(default=None, init=False)
@@ -61,6 +65,8 @@ class CodeTool(ProgramTool):
     _had_one: bool = field(default=False, init=False)
     """A container before."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _guard: AsyncGenerator[None] | None = field(default=None, init=False)
+    """Ends what is open with the event loop, or when nobody knows this any more."""
 
     def tools(self) -> Sequence[Tool]:
         return (self,)
@@ -110,8 +116,10 @@ class CodeTool(ProgramTool):
         """
         async with self._turn:
             if self._containers is None:
-                rules = Rules(per_owner=1, in_all=1, journal=self._journal)
-                self._containers = await Containers(self.settings, rules).__aenter__()
+                rules = Rules(self.idle_s, MAX_AGE_S, per_owner=1, in_all=1, journal=self._journal)
+                opened = await Containers(self.settings, rules).__aenter__()
+                self._containers, self._guard = opened, _closing(opened)
+                await anext(self._guard)
 
     async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
         """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
@@ -154,9 +162,17 @@ class CodeTool(ProgramTool):
     async def close(self) -> None:
         """End the container, and all that is needed for one."""
         async with self._turn:
-            containers, self._containers, self._container = self._containers, None, None
-            if containers:
-                await containers.__aexit__()
+            guard, self._guard, self._containers, self._container = self._guard, None, None, None
+            if guard:
+                await guard.aclose()
+
+
+async def _closing(containers: Containers) -> AsyncGenerator[None]:
+    """Loops close the async generators that were begun in them, and collected ones too: that ends these."""
+    try:
+        yield
+    finally:
+        await containers.__aexit__()
 
 
 def _written(result: CellResult) -> Sequence[WrittenFile]:
