@@ -84,7 +84,7 @@ class CodeLoopOptions(LoopOptions):
         super().check()
         if not isinstance(self.limits, Isolated | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidType(f"limits must be sandbox.isolated(...), not {self.limits!r}")
-        idle_s: object = self.idle_s
+        idle_s: object = vars(self)["idle_s"]
         if isinstance(idle_s, bool) or not isinstance(idle_s, int | float):
             raise InvalidType(f"idle_s must be a number of seconds, not {idle_s!r}")
         if not 0 < idle_s <= MAX_IDLE_S:
