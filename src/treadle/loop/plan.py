@@ -88,9 +88,9 @@ class Plan:
         return tools
 
     def callable(self, *, only_answer: bool) -> Container[str]:
-        """The names that the model may call."""
+        """The names that the model may call; those of tools for its code too, so that it can be told."""
         final = {self.final_tool.name} if self.final_tool else set[str]()
-        return final if only_answer else final | self.tools().keys()
+        return final if only_answer else final | self.every_tool().keys()
 
     def asking(self) -> list[str]:
         """The tools of which a call needs a human."""

@@ -35,6 +35,7 @@ _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
 NEVER_BEGAN = "not run: the turn ended before it began"
 CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
+FROM_CODE = "not run: {name} is called from code: run code that has `await {name}(...)` in it"
 ONLY_THE_ANSWER = "not run: nothing but the final answer is asked for"
 
 
@@ -285,6 +286,8 @@ class Run:
         if self.plan.final_tool and call.name == self.plan.final_tool.name:
             return await self._take_answer(call)
         refusal = CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER if self._invalid else ""
+        if call.name not in tools and call.name in self.plan.every_tool():
+            refusal = refusal or FROM_CODE.format(name=call.name)
         self._found[call.id] = outcome = await self._calls.look_at(call, tools, refusal)
         return outcome
 
