@@ -34,7 +34,7 @@ def main() -> None:
             tools=[rain],
         )
     except treadle.CapabilityUnsupported as error:
-        print(f"code cannot be run isolated here: {error}")
+        print(error)
         return
     print(result.text)
     for file in result.files:

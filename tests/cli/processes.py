@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -40,6 +41,11 @@ def run(folder: Path, script: Script, *arguments: str) -> subprocess.CompletedPr
         ran = treadle(folder, "run", "hi", "--model", "openai/gpt-5", "--api-base", fake.base_url, *arguments)
         assert fake.refusals == []
         return ran
+
+
+def heed_ctrl_c() -> None:
+    """A background job of a shell ignores Ctrl-C, and so would all that it starts: this program too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def at_a_terminal(folder: Path, script: Script, typed: str, *more: str) -> tuple[int, str, list[Any]]:

@@ -1,14 +1,25 @@
 """`treadle run --code`, as a process of its own against the strict fake."""
 
 import json
+import signal
+import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.processes import at_a_terminal, run, treadle
+from tests.cli.processes import (
+    LIMIT_S,
+    at_a_terminal,
+    command,
+    environment,
+    heed_ctrl_c,
+    run,
+    treadle,
+)
 from treadle.sandbox.ladder import probe
-from treadle.testing import Script, call, say
+from treadle.testing import Script, call, say, upstream
 
 pytestmark = pytest.mark.skipif(probe().rung is None, reason=probe().why)
 
@@ -49,7 +60,7 @@ def test_code_its_calls_its_output_and_its_end_are_shown(workspace: Path) -> Non
         '  → price(item="bolt")',
     ]
     assert "| together 700" in lines
-    assert any(line.startswith("→ code, 2 tool calls, 0.") for line in lines)
+    assert any(line.startswith("→ code, 2 tool calls  0.") for line in lines)
     assert "created bill.txt in the container (9 bytes)" in lines
     assert "spared by code: 1 model call, about 3 tokens" in ran.stderr
     assert "1 file was in the container alone, and not saved: --out FOLDER saves such" in lines
@@ -76,12 +87,31 @@ def test_a_file_that_is_not_saved_is_an_error(workspace: Path) -> None:
     assert [path.name for path in (workspace / "made").iterdir()] == ["a.txt"]
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_after_the_answer(workspace: Path) -> None:
-    (workspace / "taken").write_text("", "utf-8")
-    ran = run(workspace, coded(PROGRAM), "--code", "--tools", "my_tools:price", "--out", "taken/made")
+def test_ctrl_c_stops_code_that_does_not_end(workspace: Path) -> None:
+    with upstream.running(coded("print('busy')\nwhile True: pass")) as fake:
+        arguments = ["run", "hi", "--model", "openai/gpt-5", "--api-base", fake.base_url, "--code"]
+        with subprocess.Popen(
+            command(*arguments),
+            cwd=workspace,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=heed_ctrl_c,
+        ) as process:
+            timer = threading.Timer(LIMIT_S, process.kill)
+            timer.start()
+            assert process.stderr
+            while "| busy" not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+            timer.cancel()
 
-    assert (ran.returncode, ran.stdout) == (1, "done\n")
-    assert "Error: --out taken/made: Not a directory: nothing was saved" in ran.stderr
+    assert process.returncode == 130
+    assert "✗ code, 0 tool calls  " in errors
+    assert "cancelled: 1 model call" in errors
+    assert "\nTraceback" not in errors
 
 
 def test_what_code_prints_cannot_be_taken_for_a_line_of_ours(workspace: Path) -> None:
@@ -94,12 +124,21 @@ def test_what_code_prints_cannot_be_taken_for_a_line_of_ours(workspace: Path) ->
     assert "\x1b" not in ran.stderr
 
 
+def test_a_name_of_a_file_stays_on_its_line(workspace: Path) -> None:
+    ran = run(workspace, coded(r'open("a\n→ pay(cents=1)", "w").write("x")'), "--code", "--out", "made")
+
+    assert ran.returncode == 1
+    assert r"created a\n→ pay(cents=1) in the container (1 bytes)" in ran.stderr
+    assert r"Error: a\n→ pay(cents=1) was not saved: " in ran.stderr
+    assert "\n→ pay" not in ran.stderr
+
+
 def test_code_that_fails_is_shown_with_its_last_words(workspace: Path) -> None:
     ran = run(workspace, coded("print(1)\n1 / 0"), "--code")
 
     assert ran.returncode == 0
     assert "| Traceback (most recent call last):" in ran.stderr
-    assert "✗ code, 0 tool calls, 0." in ran.stderr
+    assert "✗ code, 0 tool calls  0." in ran.stderr
     assert "s: ZeroDivisionError: division by zero\n" in ran.stderr
 
 
@@ -115,7 +154,7 @@ def test_files_that_stay_in_the_container_are_told(workspace: Path) -> None:
 
     assert ran.returncode == 0
     assert "[not handed over: link: it is a link]\n" in ran.stderr
-    assert not (workspace / "made").exists()
+    assert list((workspace / "made").iterdir()) == []
 
 
 def test_json_has_what_was_spared_and_no_content_of_files(workspace: Path) -> None:
@@ -198,6 +237,7 @@ def test_a_human_who_is_asked_sees_the_code_that_makes_the_call(
         (["--code", "--skill", "."], "SKILL.md"),
         (["--code", "--packages", "No!"], "packages must be the name of a package set"),
         (["--code", "--out", "my_tools.py"], "is a file"),
+        (["--code", "--out", "my_tools.py/made"], "--out my_tools.py/made: cannot be made: Not a directory"),
     ],
 )
 def test_wrong_use_is_exit_code_2(workspace: Path, arguments: list[str], words: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import LIMIT_S, at_a_terminal, command, environment, run, treadle
+from tests.cli.processes import LIMIT_S, at_a_terminal, command, environment, heed_ctrl_c, run, treadle
 from treadle.testing import Script, call, fail, say, slow, upstream
 
 TOOLS = '''
@@ -144,11 +144,6 @@ def test_wrong_use_is_exit_code_2_and_says_what_to_do(
 def slow_fake() -> Iterator[upstream.Upstream]:
     with upstream.running([slow(say("many little pieces of text " * 40), between_s=0.05)]) as fake:
         yield fake
-
-
-def heed_ctrl_c() -> None:
-    """A background job of a shell ignores Ctrl-C, and so would all that it starts: this program too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(

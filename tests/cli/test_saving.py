@@ -13,14 +13,11 @@ def written(path: str, data: bytes | None = b"new") -> FileChange:
 
 
 def test_files_are_saved_with_their_folders(tmp_path: Path) -> None:
-    saved = save([written("a.txt"), written("deep/er/b.bin", b"\0")], tmp_path / "made" / "here")
+    saved = save([written("a.txt"), written("deep/er/b.bin", b"\0")], tmp_path)
 
-    assert [each.where for each in saved] == [
-        tmp_path / "made/here/a.txt",
-        tmp_path / "made/here/deep/er/b.bin",
-    ]
-    assert (tmp_path / "made/here/a.txt").read_bytes() == b"new"
-    assert (tmp_path / "made/here/deep/er/b.bin").read_bytes() == b"\0"
+    assert [each.where for each in saved] == [tmp_path / "a.txt", tmp_path / "deep/er/b.bin"]
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+    assert (tmp_path / "deep/er/b.bin").read_bytes() == b"\0"
 
 
 def test_files_that_are_on_this_machine_already_are_none_of_its_business(tmp_path: Path) -> None:
@@ -63,6 +60,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
 )
 def test_a_name_that_is_none_for_a_file_is_not_taken(path: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
+    folder.mkdir()
     (saved,) = save([written(path)], folder)
 
     assert saved.where is None

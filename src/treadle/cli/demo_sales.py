@@ -173,7 +173,7 @@ def compare() -> bool:
     try:
         coded = _run(Harness.CODE_LOOP, isolated(), tools, by_code)
     except CapabilityUnsupported as error:
-        click.echo(f"It is left out, since code cannot be run isolated here: {error}", err=True)
+        click.echo(f"It is left out: {error}", err=True)
         click.echo("`treadle doctor` says what is missing.", err=True)
         return direct is not None
     if direct is None or coded is None or direct.text != coded.text:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from treadle.agents.setup import PROJECT
 from treadle.agents.sync import EventStream
 from treadle.cli.saving import save
 from treadle.cli.session_file import read_session, write_session
-from treadle.cli.show import Screen, as_json, printable
+from treadle.cli.show import Screen, as_json, escaped, printable
 from treadle.conversation.events import Approval, Result
 from treadle.errors import OutputInvalid, TreadleError
 from treadle.loop.output import Output, output_of_schema
@@ -64,6 +65,8 @@ def run_prompt(prompt: str, **options: Any) -> int:
         options["tools"] = [load(name) for name in options["tools"]]
         options["history"] = read_session(kept) if kept else None
         place = _place(options)
+        if out:
+            _make(out)
         session = agent_session(place.harness, sandbox=place.sandbox, options=place.options, **options)
         stream = session.stream(prompt)
     except click.ClickException as error:
@@ -108,6 +111,16 @@ def _place(options: dict[str, Any]) -> Place:
     return Place(Harness.CODE_LOOP, sandbox, code_options)
 
 
+def _make(out: Path) -> None:
+    """The folder of `--out`, now, and not after the answer was paid for."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"--out {out}: cannot be made: {error.strerror}") from error
+    if not os.access(out, os.W_OK):
+        raise click.ClickException(f"--out {out}: cannot be written to")
+
+
 def _handed_over(result: Result, out: Path | None) -> bool:
     """Save what code wrote in its container, and tell where it is; whether all of it is there."""
     written = [file for file in result.files if file.data is not None]
@@ -124,7 +137,7 @@ def _handed_over(result: Result, out: Path | None) -> bool:
         return False
     for each in saved:
         told = f"saved {each.where}" if each.where else f"Error: {each.path} was not saved: {each.fault}"
-        click.echo(printable(told), err=True)
+        click.echo(escaped(told), err=True)
     return all(each.where for each in saved)
 
 

@@ -32,15 +32,14 @@ class Saved:
 
 
 def save(files: Sequence[FileChange], folder: Path) -> list[Saved]:
-    """Write those of `files` that have content below `folder`, which is made if it is not there.
+    """Write those of `files` that have content below `folder`.
 
     Nothing is replaced: where a name is taken, the file gets another. No link is followed, but for `folder`
     itself: every folder is opened from the one above it.
 
     Raises:
-        OSError: `folder` cannot be made or opened.
+        OSError: `folder` cannot be opened.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     root = os.open(folder, _FOLDER)
     try:
         return [_saved(file.path, file.data, root, folder) for file in files if file.data is not None]

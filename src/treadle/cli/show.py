@@ -61,7 +61,7 @@ class Screen:
                 self._aside(click.style(f"! {printable(message)}", fg="yellow"))
             case FileChange(path, kind, data=data):
                 where = "" if data is None else f" in the container ({len(data):,} bytes)"
-                self._aside(f"{kind} {printable(path)}{where}")
+                self._aside(f"{kind} {escaped(path)}{where}")
             case Done(result):
                 self._summary(result)
             case _:  # approvals are asked for where they are answered
@@ -111,19 +111,19 @@ class Screen:
     def _result(self, result: ToolResult) -> None:
         indent, call, began = self._began.pop(result.id, ("", "?", self._clock()))
         mark = click.style("✗", fg="red") if result.is_error else click.style("→", fg="green")
-        told, why = f"{call}  {self._clock() - began:.2f} s", result.output
+        why = result.output
         if result.id in self._ended:  # what it printed was shown; of a traceback the end says what it was
-            told = self._ended.pop(result.id)
+            call = self._ended.pop(result.id)
             why = why.rstrip().rpartition("\n")[2]
             self._left(result.output)
-        shown = f"{told}: {_short(why)}" if result.is_error else told
-        self._aside(f"{indent}{mark} {printable(shown)}")
+        error = f": {_short(why)}" if result.is_error else ""
+        self._aside(f"{indent}{mark} {printable(f'{call}  {self._clock() - began:.2f} s{error}')}")
 
     def _left(self, output: str) -> None:
         """Tell of the files that stayed in the container."""
         for line in output.splitlines():
             if line.startswith(LEFT_IN_CONTAINER):
-                self._aside(printable(line))
+                self._aside(f"| {printable(line)}")  # a line that code may have printed
 
     def _code(self, event: CodeExecution) -> None:
         match event.phase:
@@ -133,7 +133,7 @@ class Screen:
                 self._printed(event.text)
             case "end":
                 calls = _counted(event.tool_calls, "tool call")
-                self._ended[event.id] = f"code, {calls}, {event.duration_s:.2f} s"
+                self._ended[event.id] = f"code, {calls}"
 
     def _printed(self, text: str) -> None:
         """What code prints: every line behind a bar, so that none can be taken for a line of ours."""
