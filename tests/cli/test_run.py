@@ -1,18 +1,16 @@
 """`treadle run`, as a process of its own against the strict fake."""
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.processes import LIMIT_S, at_a_terminal, command, environment, heed_ctrl_c, run, treadle
 from treadle.testing import Script, call, fail, say, slow, upstream
 
 TOOLS = '''
@@ -25,7 +23,6 @@ def shout(text: str) -> str:
 
 number = 5
 '''
-LIMIT_S = 60
 
 
 @pytest.fixture
@@ -34,35 +31,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if "API_KEY" not in name}
-    return {**kept, "OPENAI_API_KEY": "key-of-the-test", "NO_COLOR": "1", **more}
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-X", "dev", "-W", "error", "-m", "treadle.cli.main", *arguments]
-
-
-def treadle(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def run(folder: Path, script: Script, *arguments: str) -> subprocess.CompletedProcess[str]:
-    with upstream.running(script) as fake:
-        ran = treadle(folder, "run", "hi", "--model", "openai/gpt-5", "--api-base", fake.base_url, *arguments)
-        assert fake.refusals == []
-        return ran
-
-
+ASKING = ("--tools", "my_tools:shout", "--permissions", "ask")
 SHOUT = [say("I shout. ") + call("shout", text="hey"), say("\x1b[31mdone")]
 
 
@@ -177,11 +146,6 @@ def slow_fake() -> Iterator[upstream.Upstream]:
         yield fake
 
 
-def heed_ctrl_c() -> None:
-    """A background job of a shell ignores Ctrl-C, and so would all that it starts: this program too."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(
     workspace: Path, slow_fake: upstream.Upstream
 ) -> None:
@@ -206,32 +170,6 @@ def test_ctrl_c_ends_the_turn_and_tells_the_part_so_far(
     assert "Traceback" not in errors
 
 
-def at_a_terminal(workspace: Path, script: Script, typed: str) -> tuple[int, str, list[Any]]:
-    """Exit code, standard error and the bodies of the requests of a run whose human types `typed`."""
-    ours, theirs = pty.openpty()
-    with upstream.running(script) as fake:
-        arguments = ["run", "hi", "--model", "openai/gpt-5", "--api-base", fake.base_url]
-        arguments += ["--tools", "my_tools:shout", "--permissions", "ask"]
-        with subprocess.Popen(
-            command(*arguments),
-            cwd=workspace,
-            env=environment(),
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            timer = threading.Timer(LIMIT_S, process.kill)
-            timer.start()
-            os.write(ours, typed.encode())
-            _, errors = process.communicate()
-            timer.cancel()
-        assert fake.refusals == []
-    os.close(ours)
-    os.close(theirs)
-    return process.returncode, errors, [request.body for request in fake.requests]
-
-
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
@@ -246,7 +184,7 @@ def at_a_terminal(workspace: Path, script: Script, typed: str) -> tuple[int, str
 )
 def test_approvals_are_asked_at_the_terminal(workspace: Path, typed: str, told: str) -> None:
     script = [call("shout", text="hey"), say("ok")]
-    code, errors, bodies = at_a_terminal(workspace, script, typed)
+    code, errors, bodies = at_a_terminal(workspace, script, typed, *ASKING)
 
     assert code == 0
     assert 'run shout(text="hey")?' in errors
@@ -257,7 +195,7 @@ def test_approvals_are_asked_at_the_terminal(workspace: Path, typed: str, told: 
 
 def test_always_is_asked_once(workspace: Path) -> None:
     script = [call("shout", text="a") + call("shout", text="b"), call("shout", text="c"), say("ok")]
-    code, errors, bodies = at_a_terminal(workspace, script, "a\n")
+    code, errors, bodies = at_a_terminal(workspace, script, "a\n", *ASKING)
 
     assert (code, errors.count("run shout(")) == (0, 1)
     assert [message["content"] for message in bodies[2]["messages"] if message["role"] == "tool"] == [
@@ -324,16 +262,6 @@ def test_several_tools_at_once(workspace: Path) -> None:
 
     assert ran.returncode == 0
     assert ran.stderr.count("→ nap(") == 3
-
-
-def test_the_demo_says_that_its_model_is_scripted_and_finds_the_bug(tmp_path: Path) -> None:
-    ran = treadle(tmp_path, "demo")
-
-    assert ran.returncode == 0
-    assert "The model is NOT: it is a script" in ran.stderr
-    assert "verdict='request_changes'" in ran.stdout
-    assert "AssertionError: 11.0 != 9.0" in ran.stdout
-    assert "created REVIEW.md" in ran.stderr
 
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from treadle import __version__
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    the model or a tool path failed for good (the provider's error is printed)
+  1    the model or a tool path failed for good (the provider's error is printed), code cannot be run
+       here (treadle doctor says why), or a file could not be saved
   2    wrong options, a missing key, tools that cannot be loaded
   3    stopped by a limit: --max-turns, --max-cost, --max-tokens, --timeout, or the model's own
   4    the answer does not fit --output-schema
@@ -36,9 +37,7 @@ def treadle() -> None:
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    show_default="the current folder",
-    help="The folder whose changes are reported.",
+    help="The folder whose changes are reported.  [default: the current folder; with --code: none]",
 )
 @click.option(
     "--permissions",
@@ -65,9 +64,24 @@ def treadle() -> None:
 @click.option(
     "--parallel",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Tools of one answer that may run at the same time.",
+    help="Tools that may run at the same time.  [default: 1; with --code: 10]",
+)
+@click.option(
+    "--code", is_flag=True, help="The model writes code that calls the tools; it runs in a container."
+)
+@click.option("--packages", metavar="NAME", help="With --code: the package set that code can import.")
+@click.option(
+    "--skill",
+    "skills",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="With --code: a folder with a SKILL.md; repeatable.",
+)
+@click.option("--write", is_flag=True, help="With --code: code may change the folder of --workspace.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="With --code: where files that code wrote are saved; nothing there is replaced.",
 )
 @click.option(
     "--session",
@@ -85,7 +99,11 @@ def run(**options: Any) -> None:
 
 @treadle.command()
 def demo() -> None:
-    """Review a small repository with a scripted model: no key, no network."""
+    """Show both loops at work, with a scripted model: no key, no network.
+
+    The tool loop reviews a small repository; then either answers the same question. Where code can be run
+    isolated, the chart that it draws is left in a folder that is named.
+    """
     from treadle.cli.demo import play
 
     raise SystemExit(play())

@@ -2,8 +2,10 @@
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,14 +13,17 @@ import click
 import jsonschema
 
 from treadle.agents.entry import agent_session
-from treadle.agents.harness import Harness, ToolLoopOptions
+from treadle.agents.harness import CodeLoopOptions, Harness, ToolLoopOptions
+from treadle.agents.setup import PROJECT
 from treadle.agents.sync import EventStream
+from treadle.cli.saving import save
 from treadle.cli.session_file import read_session, write_session
-from treadle.cli.show import Screen, as_json, printable
+from treadle.cli.show import Screen, as_json, escaped, printable
 from treadle.conversation.events import Approval, Result
 from treadle.errors import OutputInvalid, TreadleError
 from treadle.loop.output import Output, output_of_schema
-from treadle.sandbox.workspace import local
+from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.workspace import LocalSandbox, local
 
 CODES = {
     "done": 0,
@@ -29,6 +34,17 @@ CODES = {
 }
 WRONG_OPTIONS = 2
 WRONG_OUTPUT = 4
+OF_CODE = {"packages": "packages", "skills": "skill", "write": "write", "out": "out"}
+"""What goes with `--code` alone, and how the command line names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which loop runs, where, and how."""
+
+    harness: Harness
+    sandbox: LocalSandbox | Isolated
+    options: ToolLoopOptions | CodeLoopOptions
 
 
 def run_prompt(prompt: str, **options: Any) -> int:
@@ -40,7 +56,7 @@ def run_prompt(prompt: str, **options: Any) -> int:
     """
     quiet: bool = options.pop("as_json")
     kept: Path | None = options.pop("session")
-    options["options"] = ToolLoopOptions(max_parallel_tools=options.pop("parallel"))
+    out: Path | None = options["out"]
     try:
         if options["permissions"] == "ask" and not sys.stdin.isatty():
             raise click.ClickException("--permissions ask needs a terminal to ask at")
@@ -48,8 +64,10 @@ def run_prompt(prompt: str, **options: Any) -> int:
         options["output"] = _output(schema) if schema else None
         options["tools"] = [load(name) for name in options["tools"]]
         options["history"] = read_session(kept) if kept else None
-        folder = local(options.pop("workspace"))
-        session = agent_session(Harness.TOOL_LOOP, sandbox=folder, **options)
+        place = _place(options)
+        if out:
+            _make(out)
+        session = agent_session(place.harness, sandbox=place.sandbox, options=place.options, **options)
         stream = session.stream(prompt)
     except click.ClickException as error:
         return _wrong(error.message)
@@ -58,6 +76,8 @@ def run_prompt(prompt: str, **options: Any) -> int:
     code = 1
     try:
         code = _play(stream, quiet=quiet)
+        if stream.result and not _handed_over(stream.result, out):
+            code = code or 1
     finally:
         stream.close()
         told = session.history()
@@ -66,6 +86,59 @@ def run_prompt(prompt: str, **options: Any) -> int:
             click.echo(f"Error: {printable(fault)}", err=True)
             code = code or 1
     return code
+
+
+def _place(options: dict[str, Any]) -> Place:
+    """Takes out of `options` what says it."""
+    code: bool = options.pop("code")
+    workspace: Path | None = options.pop("workspace")
+    parallel: int | None = options.pop("parallel")
+    given = {name: options.pop(name) for name in OF_CODE}
+    if not code:
+        if alone := next((name for name in OF_CODE if given[name]), None):
+            raise click.ClickException(f"--{OF_CODE[alone]} is for code that the model writes: add --code")
+        tool_options = ToolLoopOptions(max_parallel_tools=parallel or ToolLoopOptions.max_parallel_tools)
+        return Place(Harness.TOOL_LOOP, local(workspace or Path()), tool_options)
+    if given["write"] and not workspace:
+        raise click.ClickException("--write needs --workspace: the folder that code may change")
+    options["skills"] = given["skills"]
+    sandbox = local(workspace) if workspace else isolated()
+    if workspace and given["write"]:
+        sandbox = isolated(mounts=[(workspace, PROJECT, "rw")])
+    code_options = CodeLoopOptions(
+        packages=given["packages"], max_parallel_tools=parallel or CodeLoopOptions.max_parallel_tools
+    )
+    return Place(Harness.CODE_LOOP, sandbox, code_options)
+
+
+def _make(out: Path) -> None:
+    """The folder of `--out`, now, and not after the answer was paid for."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"--out {out}: cannot be made: {error.strerror}") from error
+    if not os.access(out, os.W_OK):
+        raise click.ClickException(f"--out {out}: cannot be written to")
+
+
+def _handed_over(result: Result, out: Path | None) -> bool:
+    """Save what code wrote in its container, and tell where it is; whether all of it is there."""
+    written = [file for file in result.files if file.data is not None]
+    if not written:
+        return True
+    if out is None:
+        count = "1 file was" if len(written) == 1 else f"{len(written)} files were"
+        click.echo(f"{count} in the container alone, and not saved: --out FOLDER saves such", err=True)
+        return True
+    try:
+        saved = save(written, out)
+    except OSError as error:
+        click.echo(f"Error: --out {printable(str(out))}: {error.strerror}: nothing was saved", err=True)
+        return False
+    for each in saved:
+        told = f"saved {each.where}" if each.where else f"Error: {each.path} was not saved: {each.fault}"
+        click.echo(escaped(told), err=True)
+    return all(each.where for each in saved)
 
 
 def _wrong(message: str) -> int:
