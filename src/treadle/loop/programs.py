@@ -116,7 +116,7 @@ class Running:
         call = ToolCall(f"{self.id}.{self._made}", tool, json.dumps(arguments), caller)
         self._open[call.id] = call
         self._busy += 1
-        self._changed.set()
+        self._stir()
         try:
             result, kind = await self._served(call)
             del self._open[call.id]
@@ -124,17 +124,23 @@ class Running:
             await self.calls.emit(told(result))
         finally:
             self._busy -= 1
-            self._changed.set()
+            self._stir()
         self._result_bytes += len(result.text.encode("utf-8", "replace"))
         return Answer(result.text, kind)
 
+    def _stir(self) -> None:
+        """Have `advance` look again; while nobody has to speak it waits for the end alone."""
+        if self._asked:
+            self._changed.set()
+
     async def _served(self, call: ToolCall) -> tuple[ToolResult, ErrorKind]:
-        if limit := self.calls.counts.stops(call, self.tool.callable()):
+        tools = self.tool.callable()
+        if limit := self.calls.counts.stops(call, tools):
             self.limit = limit
             if self._work:
                 self._work.cancel()
             return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
-        outcome = await self.calls.look_at(call, self.tool.callable())
+        outcome = await self.calls.look_at(call, tools)
         while isinstance(outcome, Needs):
             await self._ask(outcome)
             outcome = await self.calls.look_at(call, self.tool.callable())
@@ -169,6 +175,7 @@ class Running:
         finally:
             if self._asked.pop(needs.call.id, None):  # cancelled
                 self._busy += 1
+                self._changed.set()
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         """Tell what the program prints."""

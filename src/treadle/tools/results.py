@@ -119,8 +119,7 @@ def _block(item: ResultBlock | str, max_chars: int) -> ResultBlock:
             return item
 
 
-def _dump(plain: object) -> str:
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @dataclass(slots=True)

@@ -95,10 +95,12 @@ def frame(message: Mapping[str, Any]) -> bytes:
 
 def _read(body: bytes) -> Said:
     try:
-        if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        opened = body.count(b"[") + body.count(b"{")
+        if opened + body.count(b",") > MAX_VALUES:
             raise ValueError(f"more than {MAX_VALUES} values")
         raw: object = _DECODER.decode(body.decode("utf-8"))
-        _check_depth(raw)
+        if opened >= MAX_DEPTH:
+            _check_depth(raw)
     except (ValueError, RecursionError) as error:
         raise Violation(f"a frame that is no JSON: {error}") from None
     match raw:
