@@ -1,11 +1,15 @@
 """Containers by id, their cells, and the calls that wait for somebody."""
 
 import asyncio
+import gc
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import treadle
@@ -15,7 +19,8 @@ from treadle.execution.cell import Cell
 from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
 from treadle.sandbox.container import ContainerDied
-from treadle.sandbox.isolation import isolated
+from treadle.sandbox.engine import Engine, Packages
+from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.ladder import probe
 
 REPORT = probe()
@@ -414,6 +419,60 @@ async def test_leaving_ends_everything(rules: Rules) -> None:
     assert cell.state == "done"
     with pytest.raises(ContainerGone):
         await container.execute("pass")
+
+
+def children() -> set[int]:
+    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()))
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_what_containers_are_forked_from_starts_before_one_is_asked_for(rules: Rules) -> None:
+    before = children()
+    async with Containers(isolated(), rules) as containers:
+        with anyio.fail_after(20):
+            while not (started := children() - before):  # noqa: ASYNC110 - a process tells nobody
+                await anyio.sleep(0.005)
+        await containers.create("team-a")
+        assert children() - before == started
+    assert children() <= before
+
+
+@pytest.mark.parametrize("after_s", [0, 0.001, 0.01, 0.05, 0.1, 0.2])
+async def test_leaving_while_that_starts_leaves_no_process(after_s: float, rules: Rules) -> None:
+    before = children()
+    open_before = descriptors()
+    async with Containers(isolated(), rules):
+        await anyio.sleep(after_s)
+    assert children() <= before
+    assert descriptors() == open_before
+
+
+async def test_that_it_cannot_start_is_told_by_the_first_container_and_to_nobody_before(
+    rules: Rules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loud.py").write_text("raise SystemExit('the reason')", "utf-8")
+
+    async def open_engine(_: Isolated) -> Engine:
+        return Engine(packages=Packages(str(tmp_path), ["loud"]))
+
+    warnings: list[Mapping[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: warnings.append(context))
+    monkeypatch.setattr("treadle.execution.containers.open_engine", open_engine)
+    before = children()
+
+    async def enter() -> None:
+        async with Containers(isolated(), rules) as containers:
+            await anyio.lowlevel.checkpoint()  # it begins
+            with pytest.raises(SandboxError, match="the reason"):
+                await containers.create("team-a")
+
+    await enter()
+    gc.collect()
+    assert warnings == []
+    assert children() <= before
 
 
 async def test_wrong_use_is_told(rules: Rules) -> None:

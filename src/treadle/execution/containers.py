@@ -252,19 +252,24 @@ class Containers:
         self._making: dict[str, int] = {}
         """By owner: those that are being made, which count too."""
         self._engine: Engine | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         self._engine = await open_engine(self._settings)
-        # owned by this object, which cancels it when it is left
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep_now_and_then())
+        loop = asyncio.get_running_loop()
+        # owned by this object, which cancels them when it is left
+        self._tasks = [
+            loop.create_task(self._engine.start()),  # early: the first container then finds it started
+            loop.create_task(self._sweep_now_and_then()),
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._sweeper:
-            self._sweeper.cancel()
-            await asyncio.wait([self._sweeper])
         with anyio.CancelScope(shield=True):  # each end is bounded
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
             for container in list(self._known.values()):
                 await self._end(container)
             if self._engine:
