@@ -15,6 +15,7 @@ from benchmarks.environments import make
 from benchmarks.files import files
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
+from benchmarks.programs import programs
 from benchmarks.startup import first_byte, imports
 
 BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "first_byte": first_byte,
     "files": files,
     "containers": containers,
+    "programs": programs,
 }
 
 

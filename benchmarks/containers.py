@@ -46,15 +46,16 @@ FIRST, TRIP, GATHER = "first line", "call and back, us", "gather of 100 calls, m
 
 def containers() -> dict[str, Spread]:
     """Milliseconds, and times the start of a bare interpreter; then microseconds, then MiB."""
-    rows = {"cold python -I -c pass": spread([_process(COLD) for _ in range(ROUNDS)])}
+    rows = {"cold python -I -c pass": spread([process_ms(COLD) for _ in range(ROUNDS)])}
     if bwrap := shutil.which("bwrap"):
         command = [bwrap, *BWRAP, *COLD]
-        rows["bwrap + cold python"] = spread([_process(command) for _ in range(ROUNDS)])
+        rows["bwrap + cold python"] = spread([process_ms(command) for _ in range(ROUNDS)])
     rows |= asyncio.run(_ours())
     for peer in installed([MONTY]):
         taken = child(str(peer.python), f"benchmarks.peers.{peer.script}", (ROUNDS,), peer.variables)
         names = (f"{peer.label}: {name}" for name in (FIRST, TRIP, GATHER))
-        rows |= dict(zip(names, map(spread, taken.values()), strict=True))
+        if taken:
+            rows |= dict(zip(names, map(spread, taken.values()), strict=True))
     cold = rows["cold python -I -c pass"]["median"]
     title("containers", "median", "p95", "x cold")
     for name, taken in rows.items():
@@ -63,7 +64,7 @@ def containers() -> dict[str, Spread]:
     return rows
 
 
-def _process(command: list[str]) -> float:
+def process_ms(command: list[str]) -> float:
     """Milliseconds from the start of a process to its end."""
     began = time.perf_counter()
     subprocess.run(command, check=True)

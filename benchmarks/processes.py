@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ def environment(variables: Mapping[str, str] = NO_VARIABLES) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name.lower() not in _LEFT_OUT}
     return {
         **inherited,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
         "PYTHONPYCACHEPREFIX": str(RESULTS / "bytecode"),
         **variables,
     }
@@ -76,9 +77,16 @@ def child(
         check=False,
     )
     if ran.returncode:
-        print(f"  {module}: failed: {last_line(ran.stderr)}")
+        print(f"  {module}: failed: {_why(ran)}")
         return {}
     return json.loads(last_line(ran.stdout))
+
+
+def _why(ran: "subprocess.CompletedProcess[str]") -> str:
+    """Why a process failed: what it said, or the signal that ended it."""
+    if ran.returncode < 0 and not ran.stderr.strip():
+        return f"it was ended by {signal.Signals(-ran.returncode).name}"
+    return last_line(ran.stderr)
 
 
 def last_line(text: str) -> str:

@@ -1,38 +1,51 @@
 """A Chat Completions server that costs as little as a server can: every answer is canned.
 
-Each connection gets as many tool calls as the model's name says, `bench-N`, and then a final answer, over and
-over. Run as a process of its own: `python -m benchmarks.server PORT_FILE`.
+Each connection gets as many tool calls as the model's name says, `bench-N` or `bench-N-TOOL`, and then a
+final answer, over and over. Run as a process of its own: `python -m benchmarks.server PORT_FILE`.
 """
 
 import asyncio
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.task import CODE, REGIONS
+
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def _calls(request: bytes) -> int:
-    """How many calls this model makes before it answers: its name is `bench-N`."""
-    at = request.find(b"bench-")
-    return int(request[at + 6 : at + 12].split(b'"')[0])
+ARGUMENTS: Mapping[str, Callable[[int], Mapping[str, object]]] = {
+    "add": lambda number: {"a": number, "b": 2},
+    "sales": lambda number: {"region": REGIONS[number % len(REGIONS)]},
+    "code_execution": lambda _: {"code": CODE},
+}
+"""What each tool is called with."""
 
 
-def _message(number: int, *, final: bool) -> dict[str, Any]:
-    if final:
+def _calls(request: bytes) -> tuple[int, str]:
+    """How many calls this model makes before it answers, and of which tool."""
+    at = request.find(b"bench-") + 6
+    number, _, tool = request[at : at + 40].split(b'"')[0].decode().partition("-")
+    return int(number), tool or "add"
+
+
+def _message(number: int, tool: str) -> dict[str, Any]:
+    if not tool:
         return {"role": "assistant", "content": "done"}
-    function = {"name": "add", "arguments": json.dumps({"a": number, "b": 2})}
+    function = {"name": tool, "arguments": json.dumps(ARGUMENTS[tool](number))}
     call = {"id": f"call_{number}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
-def whole(number: int, *, final: bool) -> bytes:
+def whole(number: int, tool: str = "") -> bytes:
+    """A call of `tool`, or the final answer."""
     choice = {
         "index": 0,
-        "message": _message(number, final=final),
-        "finish_reason": "stop" if final else "tool_calls",
+        "message": _message(number, tool),
+        "finish_reason": "tool_calls" if tool else "stop",
     }
     return json.dumps(
         {
@@ -46,10 +59,11 @@ def whole(number: int, *, final: bool) -> bytes:
     ).encode()
 
 
-def streamed(number: int, *, final: bool) -> bytes:
-    message = _message(number, final=final)
+def streamed(number: int, tool: str = "") -> bytes:
+    """The same as a stream."""
+    message = _message(number, tool)
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    if final:
+    if not tool:
         deltas += [{"content": "do"}, {"content": "ne"}]
     else:
         calls: list[dict[str, Any]] = message["tool_calls"]
@@ -58,7 +72,7 @@ def streamed(number: int, *, final: bool) -> bytes:
     chunks: list[dict[str, Any]] = [
         {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
     ]
-    reason = "stop" if final else "tool_calls"
+    reason = "tool_calls" if tool else "stop"
     chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
     chunks.append({**head, "choices": [], "usage": USAGE})
     return (
@@ -96,11 +110,11 @@ class Server:
                 self.largest = max(self.largest, len(body))
                 number += 1
                 turn += 1
-                final = turn > _calls(body)
-                if final:
-                    turn = 0
+                calls, tool = _calls(body)
+                if turn > calls:
+                    turn, tool = 0, ""
                 stream = b'"stream":true' in body or b'"stream": true' in body
-                answer = (streamed if stream else whole)(number, final=final)
+                answer = (streamed if stream else whole)(number, tool)
                 writer.write(response(answer, "text/event-stream" if stream else "application/json"))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

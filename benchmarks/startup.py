@@ -153,7 +153,7 @@ def _answer_one(listening: socket.socket) -> int:
         with connection.makefile("rb") as request:
             head = first + b"".join(iter(request.readline, b"\r\n"))
             request.read(content_length(head))
-        connection.sendall(response(whole(1, final=True)))
+        connection.sendall(response(whole(1)))
     return arrived
 
 
