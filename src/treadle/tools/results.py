@@ -131,6 +131,8 @@ class _Walk:
     """Ids of the values that contain the present one."""
 
     def plain(self, value: object) -> object:
+        if type(value) is str:  # all keys, and most values
+            return value
         while isinstance(value, Enum):
             value = value.value
         scalar = _scalar(value)
