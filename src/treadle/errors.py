@@ -12,6 +12,7 @@ TreadleError (also called HarnessError)
 │   └── ResumeUnsupported
 ├── OptionsMismatch            options of another harness
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
+├── ContainerExpired           a provider's container is over, and what code left in it
 ├── SandboxError
 ├── SessionClosed
 ├── StateIncompatible
@@ -29,6 +30,7 @@ TreadleError (also called HarnessError)
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 
 class TreadleError(Exception):
@@ -85,6 +87,15 @@ class OptionsMismatch(TreadleError):
 
 class HarnessInstallFailed(TreadleError):
     """Never raised: Treadle installs nothing. Kept so that existing `except` clauses still import."""
+
+
+class ContainerExpired(TreadleError):
+    """The provider's container is over, and with it what code left there."""
+
+    def __init__(self, message: str, container_id: str, expired_at: datetime) -> None:
+        super().__init__(message)
+        self.container_id = container_id
+        self.expired_at = expired_at
 
 
 class SandboxError(TreadleError):
@@ -177,6 +188,7 @@ STATUS: Mapping[type[TreadleError], int] = {
     CapabilityUnsupported: 400,
     OptionsMismatch: 400,
     StateIncompatible: 400,
+    ContainerExpired: 404,
     SessionClosed: 409,
     TooManyAbandoned: 503,
     ModelError: 502,
