@@ -30,6 +30,11 @@ _WEB = ("web_search_", "web_fetch_")
 _WEB_SINCE = "20260209"
 
 
+def now() -> datetime:
+    """The present."""
+    return datetime.now(UTC)
+
+
 def is_code_tool(tool: AnyTool) -> bool:
     """Whether `tool` is the provider's own code execution."""
     return isinstance(tool, NativeTool) and str(tool.raw.get("type")).startswith(CODE_TOOL)
@@ -168,16 +173,13 @@ def check_results(messages: Sequence[Message]) -> None:
         )
 
 
-def usable_container(
-    given: object, told: Mapping[str, Any] | None, *, needed: bool, now: datetime | None = None
-) -> object:
+def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: bool) -> object:
     """The container of the next request, or None.
 
     Args:
         given: `container`, as the caller gave it.
         told: the last one that the conversation carries: `id` and `expires_at`.
         needed: whether code waits in it.
-        now: the time; None is the present.
 
     Raises:
         ContainerExpired: it is over.
@@ -192,7 +194,7 @@ def usable_container(
     if told is None or not isinstance(ids, str):
         return wanted
     until = _time(told.get("expires_at"))
-    if until is None or until > (now or datetime.now(UTC)):
+    if until is None or until > now():
         return ids
     if wanted is None and not needed:
         return None

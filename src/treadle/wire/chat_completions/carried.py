@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from treadle.conversation.blocks import Block, Message, ToolCall, Wire
+from treadle.conversation.blocks import Block, Message, Opaque, ToolCall, Wire
 from treadle.conversation.request import Reply
 from treadle.errors import InvalidArgument
 from treadle.wire.anthropic_messages.messages import read_content, write_block
@@ -134,7 +134,10 @@ def _results(item: object, index: int) -> _Own | None:
     parts = cast("list[Any]", content)
     if not any(_object(part).get("type") == "tool_result" for part in parts):
         return None
-    return _Own(Message("user", _read(parts, index), _WIRE))
+    blocks = _read(parts, index)
+    if any(isinstance(block, Opaque) and block.kind == "tool_result" for block in blocks):
+        raise InvalidArgument(f"messages[{index}] has a tool_result without its tool_use_id")
+    return _Own(Message("user", blocks, _WIRE))
 
 
 def _read(blocks: Any, index: int) -> tuple[Block, ...]:
