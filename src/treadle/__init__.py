@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from treadle.errors import OptionsMismatch as OptionsMismatch
     from treadle.errors import OutputInvalid as OutputInvalid
     from treadle.errors import ParameterUnsupported as ParameterUnsupported
+    from treadle.errors import (
+        ProgrammaticToolCallingUnsupported as ProgrammaticToolCallingUnsupported,
+    )
     from treadle.errors import RateLimited as RateLimited
     from treadle.errors import ResumeUnsupported as ResumeUnsupported
     from treadle.errors import RunningLoop as RunningLoop
@@ -100,7 +103,8 @@ _HOMES = {
         "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContainerExpired "
         "ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
-        "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported RateLimited ResumeUnsupported "
+        "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
+        "ProgrammaticToolCallingUnsupported RateLimited ResumeUnsupported "
         "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible TooManyAbandoned TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
@@ -147,6 +151,7 @@ __all__ = [
     "OptionsMismatch",
     "OutputInvalid",
     "ParameterUnsupported",
+    "ProgrammaticToolCallingUnsupported",
     "RateLimited",
     "Reasoning",
     "Result",

@@ -9,7 +9,8 @@ TreadleError (also called HarnessError)
 ├── MissingExtra               an optional dependency is not installed; also an ImportError
 ├── RunningLoop                a sync function was called where an event loop runs; also a RuntimeError
 ├── CapabilityUnsupported      the harness cannot do what was asked
-│   └── ResumeUnsupported
+│   ├── ResumeUnsupported
+│   └── ProgrammaticToolCallingUnsupported   the provider's own code cannot call tools
 ├── OptionsMismatch            options of another harness
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
 ├── ContainerExpired           a provider's container is over, and what code left in it
@@ -79,6 +80,10 @@ class RunningLoop(TreadleError, RuntimeError):
 
 class CapabilityUnsupported(TreadleError):
     """The harness does not have the ability that was asked for."""
+
+
+class ProgrammaticToolCallingUnsupported(CapabilityUnsupported):
+    """The provider does not run code that calls tools. `Harness.CODE_LOOP` does, for any model."""
 
 
 class OptionsMismatch(TreadleError):

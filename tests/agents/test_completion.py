@@ -6,12 +6,13 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.conftest import Route
+from tests.conftest import ROUTES, Route
 from treadle import (
     BadResponse,
     InvalidArgument,
     InvalidType,
     ModelError,
+    ProgrammaticToolCallingUnsupported,
     acompletion,
     completion,
     fold_chunks,
@@ -138,3 +139,27 @@ def test_chunks_without_their_end_are_no_answer() -> None:
     chunk = {"id": "1", "model": "m", "created": 1, "choices": [{"index": 0, "delta": {"content": "a"}}]}
     with pytest.raises(BadResponse, match="the one with its end is missing"):
         fold_chunks([chunk])
+
+
+CODE = {"type": "code_execution_20250825", "name": "code_execution"}
+ADD: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "add", "parameters": {"type": "object", "properties": {}}},
+    "allowed_callers": ["code_execution_20250825"],
+}
+
+
+@pytest.mark.parametrize(
+    "model", ["openai/gpt-5", "azure/gpt-5", "groq/x", "vertex_ai/claude-x", "bedrock/converse/anthropic.x"]
+)
+@pytest.mark.parametrize("tools", [[CODE, ADD], [CODE]])
+async def test_providers_that_run_no_code_are_refused_with_the_way_out(model: str, tools: list[Any]) -> None:
+    with pytest.raises(ProgrammaticToolCallingUnsupported, match=r"Harness\.CODE_LOOP"):
+        await acompletion(model, QUESTION, tools=tools, api_key="key", api_base="http://127.0.0.1:9")
+
+
+async def test_a_tool_that_the_model_alone_may_call_is_sent_plainly_where_nobody_else_could() -> None:
+    async with ROUTES["openai"].serve([say("ok")]) as (fake, where):
+        tools = [{**ADD, "allowed_callers": ["direct"]}]
+        assert (await acompletion(where["model"], QUESTION, tools=tools, **_rest(where))).choices
+    assert "allowed_callers" not in fake.requests[0].body["tools"][0]

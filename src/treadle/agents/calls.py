@@ -17,6 +17,7 @@ from treadle.models.programmatic import (
     check_tools,
     is_code_tool,
     merged_betas,
+    sendable,
     usable_container,
 )
 from treadle.models.routing import Route, check_model
@@ -109,6 +110,8 @@ def _start(
     route = _route(model, given) if isinstance(model, str) else None
     read = read_parameters(route.parameters if route else given)
     tools = read.get("tools", ())
+    if route and tools:
+        read["tools"] = tools = sendable(route.model, route.provider, tools)
     code = any(map(is_code_tool, tools))
     told = conversation.container if code else None
     container = usable_container(parameters.get("container"), told, needed=resumes(conversation.messages))

@@ -6,12 +6,19 @@ Source:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from treadle.conversation.blocks import Message, Text, ToolResult
+from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
 from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
-from treadle.errors import ContainerExpired, InvalidArgument, InvalidType
+from treadle.errors import (
+    ContainerExpired,
+    InvalidArgument,
+    InvalidType,
+    ProgrammaticToolCallingUnsupported,
+)
+from treadle.models.providers import Provider
 from treadle.wire.chat_completions.carried import by_code, pending
 
 CALLERS = frozenset(
@@ -77,6 +84,33 @@ def betas(tools: Sequence[AnyTool]) -> tuple[str, ...]:
         if is_code_tool(tool) and isinstance(tool, NativeTool):
             needed += [beta] if (beta := _CODE_BETAS.get(str(tool.raw.get("type")))) else []
     return tuple(dict.fromkeys(needed))
+
+
+_ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
+"""Prefixes of providers that only the litellm extra knows, and that have it not."""
+
+
+def sendable(model: str, provider: Provider | None, tools: Sequence[AnyTool]) -> tuple[AnyTool, ...]:
+    """`tools` as the provider takes them: where no code of its runs, nobody but the model can call.
+
+    Raises:
+        ProgrammaticToolCallingUnsupported: code should call one there.
+    """
+    lacks = model.startswith(_ELSEWHERE) if provider is None else provider.programmatic is False
+    if not lacks:
+        return tuple(tools)
+    if is_programmatic(tools) or any(map(is_code_tool, tools)):
+        raise ProgrammaticToolCallingUnsupported(
+            f"the provider of {model!r} runs no code that calls tools: use a model of Anthropic, or have our "
+            "own containers run the code of this model with Harness.CODE_LOOP"
+        )
+    return tuple(map(_without_callers, tools))
+
+
+def _without_callers(tool: AnyTool) -> AnyTool:
+    if isinstance(tool, NativeTool) or "allowed_callers" not in tool.extra:
+        return tool
+    return replace(tool, extra={k: v for k, v in tool.extra.items() if k != "allowed_callers"} or EMPTY)
 
 
 def check_tools(request: ModelRequest) -> None:
