@@ -14,6 +14,11 @@ from importlib import import_module
 TYPE_CHECKING = False  # as checkers know it, without an import of `typing`
 if TYPE_CHECKING:
     from treadle import sandbox as sandbox
+    from treadle.agents.calls import acompletion as acompletion
+    from treadle.agents.calls import completion as completion
+    from treadle.agents.chunks import AsyncCompletionStream as AsyncCompletionStream
+    from treadle.agents.chunks import CompletionStream as CompletionStream
+    from treadle.agents.chunks import fold_chunks as fold_chunks
     from treadle.agents.entry import aagent as aagent
     from treadle.agents.entry import aagent_resume as aagent_resume
     from treadle.agents.entry import aagent_session as aagent_session
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from treadle.errors import BadRequest as BadRequest
     from treadle.errors import BadResponse as BadResponse
     from treadle.errors import CapabilityUnsupported as CapabilityUnsupported
+    from treadle.errors import ContainerExpired as ContainerExpired
     from treadle.errors import ContextWindowExceeded as ContextWindowExceeded
     from treadle.errors import HarnessError as HarnessError
     from treadle.errors import HarnessInstallFailed as HarnessInstallFailed
@@ -63,6 +69,9 @@ if TYPE_CHECKING:
     from treadle.errors import OptionsMismatch as OptionsMismatch
     from treadle.errors import OutputInvalid as OutputInvalid
     from treadle.errors import ParameterUnsupported as ParameterUnsupported
+    from treadle.errors import (
+        ProgrammaticToolCallingUnsupported as ProgrammaticToolCallingUnsupported,
+    )
     from treadle.errors import RateLimited as RateLimited
     from treadle.errors import ResumeUnsupported as ResumeUnsupported
     from treadle.errors import RunningLoop as RunningLoop
@@ -77,6 +86,8 @@ if TYPE_CHECKING:
     from treadle.tools.function import tool as tool
 
 _HOMES = {
+    "treadle.agents.calls": "acompletion completion",
+    "treadle.agents.chunks": "AsyncCompletionStream CompletionStream fold_chunks",
     "treadle.agents.entry": ("aagent aagent_resume aagent_session agent agent_resume agent_session"),
     "treadle.agents.harness": (
         "Capabilities CodeLoopOptions Harness LoopOptions State ToolLoopOptions agent_capabilities"
@@ -89,9 +100,11 @@ _HOMES = {
     ),
     "treadle.conversation.usage": "Savings Usage",
     "treadle.errors": (
-        "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContextWindowExceeded HarnessError "
+        "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContainerExpired "
+        "ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
-        "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported RateLimited ResumeUnsupported "
+        "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
+        "ProgrammaticToolCallingUnsupported RateLimited ResumeUnsupported "
         "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible TooManyAbandoned TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
@@ -102,6 +115,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Approval",
+    "AsyncCompletionStream",
     "AsyncEventStream",
     "AsyncSession",
     "AuthenticationError",
@@ -112,6 +126,8 @@ __all__ = [
     "CodeExecution",
     "CodeLoopOptions",
     "Compaction",
+    "CompletionStream",
+    "ContainerExpired",
     "ContextWindowExceeded",
     "Decision",
     "Done",
@@ -135,6 +151,7 @@ __all__ = [
     "OptionsMismatch",
     "OutputInvalid",
     "ParameterUnsupported",
+    "ProgrammaticToolCallingUnsupported",
     "RateLimited",
     "Reasoning",
     "Result",
@@ -157,10 +174,13 @@ __all__ = [
     "aagent",
     "aagent_resume",
     "aagent_session",
+    "acompletion",
     "agent",
     "agent_capabilities",
     "agent_resume",
     "agent_session",
+    "completion",
+    "fold_chunks",
     "sandbox",
     "tool",
 ]

@@ -9,9 +9,11 @@ TreadleError (also called HarnessError)
 ├── MissingExtra               an optional dependency is not installed; also an ImportError
 ├── RunningLoop                a sync function was called where an event loop runs; also a RuntimeError
 ├── CapabilityUnsupported      the harness cannot do what was asked
-│   └── ResumeUnsupported
+│   ├── ResumeUnsupported
+│   └── ProgrammaticToolCallingUnsupported   the provider's own code cannot call tools
 ├── OptionsMismatch            options of another harness
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
+├── ContainerExpired           a provider's container is over, and what code left in it
 ├── SandboxError
 ├── SessionClosed
 ├── StateIncompatible
@@ -29,6 +31,7 @@ TreadleError (also called HarnessError)
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 
 class TreadleError(Exception):
@@ -79,12 +82,25 @@ class CapabilityUnsupported(TreadleError):
     """The harness does not have the ability that was asked for."""
 
 
+class ProgrammaticToolCallingUnsupported(CapabilityUnsupported):
+    """The provider does not run code that calls tools. `Harness.CODE_LOOP` does, for any model."""
+
+
 class OptionsMismatch(TreadleError):
     """`options` belongs to another harness."""
 
 
 class HarnessInstallFailed(TreadleError):
     """Never raised: Treadle installs nothing. Kept so that existing `except` clauses still import."""
+
+
+class ContainerExpired(TreadleError):
+    """The provider's container is over, and with it what code left there."""
+
+    def __init__(self, message: str, container_id: str, expired_at: datetime) -> None:
+        super().__init__(message)
+        self.container_id = container_id
+        self.expired_at = expired_at
 
 
 class SandboxError(TreadleError):
@@ -177,6 +193,7 @@ STATUS: Mapping[type[TreadleError], int] = {
     CapabilityUnsupported: 400,
     OptionsMismatch: 400,
     StateIncompatible: 400,
+    ContainerExpired: 404,
     SessionClosed: 409,
     TooManyAbandoned: 503,
     ModelError: 502,

@@ -26,6 +26,8 @@ class Provider:
     stream_usage: bool = True
     """Whether it knows `stream_options`."""
     abilities: Abilities = Abilities()  # noqa: RUF009 - a frozen value
+    programmatic: bool | None = False
+    """Whether the provider runs code that calls tools; None: what is behind it may."""
 
 
 _OPENAI = Dialect(
@@ -43,6 +45,7 @@ _ROWS = (
         ("LITELLM_PROXY_API_KEY",),
         ("LITELLM_PROXY_API_BASE",),
         dialect=_LITELLM,
+        programmatic=None,
     ),
     Provider(
         "openai",
@@ -57,6 +60,7 @@ _ROWS = (
         ("ANTHROPIC_API_KEY",),
         ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
         wire="anthropic_messages",
+        programmatic=True,
     ),
     Provider("azure", None, ("AZURE_API_KEY",), ("AZURE_API_BASE",), dialect=_OPENAI),
     Provider("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),

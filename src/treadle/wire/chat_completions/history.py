@@ -42,21 +42,26 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 _NOT_IN_NAMES = re.compile(r"[\s<|\\/>]")
 
 
-def read_history(raw: object) -> tuple[Message, ...]:
+def read_history(raw: object, name: str = "history", first: int = 0) -> tuple[Message, ...]:
     """The messages of `raw`, a list of Chat Completions messages. Nothing of `raw` is kept: it is copied.
 
     Each message is sound, but they need not fit together: `conversation.mending` sees to that.
+
+    Args:
+        raw: the list.
+        name: of the argument, for errors.
+        first: the index of its first message, for errors.
 
     Raises:
         InvalidType: no list or tuple of mappings.
         InvalidArgument: a message that is not one of Chat Completions; the error names its index.
     """
     try:
-        return tuple(map(_unbound, read_messages(_messages(raw))))
+        return tuple(map(_unbound, read_messages(_messages(raw, name, first))))
     except (InvalidType, InvalidArgument):
         raise
     except Exception as error:  # the caller's own classes run in here
-        raise InvalidArgument(f"history cannot be read ({type(error).__name__})") from error
+        raise InvalidArgument(f"{name} cannot be read ({type(error).__name__})") from error
 
 
 def _unbound(message: Message) -> Message:
@@ -72,20 +77,18 @@ def _bound_result(block: Block) -> bool:
     return any(isinstance(part, Opaque) or part.extra for part in parts)
 
 
-def _messages(raw: object) -> list[Json]:
+def _messages(raw: object, name: str, first: int) -> list[Json]:
     if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
-        raise InvalidType(f"history must be a list of messages, not {type(raw).__name__}")
+        raise InvalidType(f"{name} must be a list of messages, not {type(raw).__name__}")
     messages: list[Json] = []
-    for index, message in enumerate(cast("Iterable[object]", raw)):
+    for index, message in enumerate(cast("Iterable[object]", raw), first):
         if not isinstance(message, Mapping):
             kind = type(message).__name__
-            raise InvalidType(
-                f"history[{index}] is a {kind}, not a mapping: give what its model_dump() gives"
-            )
+            raise InvalidType(f"{name}[{index}] is a {kind}, not a mapping: give what its model_dump() gives")
         try:
             messages.append(_checked(cast("Mapping[str, Any]", message)))
         except InvalidArgument as error:
-            raise InvalidArgument(f"history[{index}]: {error}") from error
+            raise InvalidArgument(f"{name}[{index}]: {error}") from error
     return messages
 
 

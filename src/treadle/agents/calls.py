@@ -1,0 +1,147 @@
+"""`completion` and `acompletion`: one call of a model, in the shape of Chat Completions."""
+
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, cast, overload
+
+from treadle.agents.background import check_no_loop, run
+from treadle.agents.chunks import AsyncCompletionStream, CompletionStream
+from treadle.agents.shapes import Shaped
+from treadle.conversation.request import ModelRequest
+from treadle.errors import InvalidArgument, InvalidType
+from treadle.models.base import Model
+from treadle.models.programmatic import (
+    betas,
+    check_results,
+    check_tools,
+    is_code_tool,
+    merged_betas,
+    sendable,
+    usable_container,
+)
+from treadle.models.routing import Route, check_model
+from treadle.wire.chat_completions.carried import carrying, read_conversation, resumes
+from treadle.wire.chat_completions.requests import read_parameters
+
+_BETA = "anthropic-beta"
+
+
+@overload
+def completion(
+    model: str | Model,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    stream: Literal[False] = False,
+    **parameters: Any,
+) -> Shaped: ...
+@overload
+def completion(
+    model: str | Model, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **parameters: Any
+) -> CompletionStream: ...
+def completion(
+    model: str | Model, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **parameters: Any
+) -> Shaped | CompletionStream:
+    """One call of any model, with the messages and the answer of Chat Completions.
+
+    Args:
+        model: a name such as `openai/gpt-5`, or a `Model` of your own.
+        messages: of Chat Completions; a user message may hold `tool_result` blocks, too.
+        stream: True: give the answer in chunks, as it comes.
+        parameters: tools, tool_choice: of Chat Completions; a function tool may have `allowed_callers`, and
+            the provider's own tools, such as `{"type": "code_execution_20250825", "name": "code_execution"}`,
+            stand beside functions.
+            container: the id of a provider's container to run code in again.
+            api_key, api_base, timeout, num_retries, extra_headers, extra_body: of the transport.
+            Every other one goes to the provider: temperature, max_tokens, reasoning_effort, ...
+
+    Returns:
+        The answer: `response.choices[0].message.tool_calls[0].function.arguments`, by keys or attributes.
+        Each call has a `caller`. `message.blocks` has every block of a provider of Messages, and so do the
+        message and each of its calls in `provider_specific_fields`: whichever of them is sent back, the
+        provider gets what it sent, and its container. `response.container` is there where one was used.
+
+    Raises:
+        InvalidType, InvalidArgument: what cannot work; raised before anything is sent.
+        ContainerExpired: the container is over; raised before anything is sent.
+        MissingExtra: the model's provider is an extra that is not installed.
+        ModelError: the provider said no.
+        RunningLoop: an event loop runs in this thread; use `acompletion`.
+    """
+    check_no_loop(instead="acompletion()")
+    started = _start(model, messages, stream, parameters)
+    if isinstance(started, AsyncCompletionStream):
+        return CompletionStream(started)
+    return run(started, instead="acompletion()")
+
+
+@overload
+def acompletion(
+    model: str | Model,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    stream: Literal[False] = False,
+    **parameters: Any,
+) -> Coroutine[Any, Any, Shaped]: ...
+@overload
+def acompletion(
+    model: str | Model, messages: Sequence[Mapping[str, Any]], *, stream: Literal[True], **parameters: Any
+) -> AsyncCompletionStream: ...
+def acompletion(
+    model: str | Model, messages: Sequence[Mapping[str, Any]], *, stream: bool = False, **parameters: Any
+) -> Coroutine[Any, Any, Shaped] | AsyncCompletionStream:
+    """`completion` for code with an event loop: a coroutine of the answer, or an async stream of chunks.
+
+    What cannot work is raised at the call, whether it is awaited or not.
+    """
+    return _start(model, messages, stream, parameters)
+
+
+def _start(
+    model: object, messages: object, stream: object, parameters: Mapping[str, Any]
+) -> Coroutine[Any, Any, Shaped] | AsyncCompletionStream:
+    if not isinstance(stream, bool):
+        raise InvalidType(f"stream must be True or False, not {stream!r}")
+    check_model(model)
+    conversation = read_conversation(messages)
+    if not conversation.messages:
+        raise InvalidArgument("messages is empty: there is nothing to answer")
+    given = {name: value for name, value in parameters.items() if value is not None and name != "container"}
+    route = _route(model, given) if isinstance(model, str) else None
+    read = read_parameters(route.parameters if route else given)
+    tools = read.get("tools", ())
+    if route and tools:
+        read["tools"] = tools = sendable(route.model, route.provider, tools)
+    code = any(map(is_code_tool, tools))
+    told = conversation.container if code else None
+    container = usable_container(parameters.get("container"), told, needed=resumes(conversation.messages))
+    if container is not None:
+        read["extra"] = {**read.get("extra", {}), "container": container}
+    connected = route.connect() if route else cast("Model", model)
+    request = ModelRequest(connected.name, conversation.messages, **read)
+    check_tools(request)
+    check_results(request.messages)
+    if check := getattr(connected, "check", None):
+        check(request)
+    return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)
+
+
+def _route(model: str, given: Mapping[str, Any]) -> Route:
+    """With the beta headers that its tools need, at a provider of Messages."""
+    route = Route(model, given.get("api_key"), given.get("api_base"), {}, given)
+    route.check_gateway()
+    if route.provider is None or route.provider.wire != "anthropic_messages":
+        return route
+    needed = betas(read_parameters(route.parameters).get("tools", ()))
+    headers: Any = given.get("extra_headers") or {}
+    if not needed or not isinstance(headers, Mapping):
+        return route
+    users = cast("Mapping[str, Any]", headers)
+    said = [str(value) for name, value in users.items() if str(name).lower() == _BETA]
+    rest = {name: value for name, value in users.items() if str(name).lower() != _BETA}
+    merged = {**rest, _BETA: merged_betas(*said, ",".join(needed))}
+    return replace(route, kwargs={**given, "extra_headers": merged})
+
+
+async def _complete(model: Model, request: ModelRequest) -> Shaped:
+    return Shaped(carrying(await model.complete(request), created=int(time.time())))

@@ -1,0 +1,171 @@
+"""Answers in chunks, as they come, and chunks folded back into the answer."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from treadle.agents.background import run
+from treadle.agents.shapes import Shaped
+from treadle.conversation.blocks import Message
+from treadle.conversation.deltas import Delta, Ended, Fold
+from treadle.conversation.request import ModelRequest, Reply
+from treadle.errors import BadResponse
+from treadle.models.base import Model
+from treadle.wire.anthropic_messages.messages import read_content
+from treadle.wire.chat_completions.carried import DIRECT, FIELD, carried_fields, carrying
+from treadle.wire.chat_completions.responses import FINISH_REASONS, read_usage, write_usage
+from treadle.wire.chat_completions.streaming import Reader, Writer
+
+_WAITING = 16
+"""Deltas that the provider may be ahead of whoever reads."""
+
+
+class AsyncCompletionStream(AsyncIterator[Shaped]):
+    """Chunks of one answer. Leave it early with `aclose`, or use it as a context manager."""
+
+    def __init__(self, model: Model, request: ModelRequest) -> None:
+        self._chunks = _chunks(model, request)
+        self._seen: list[Shaped] = []
+
+    @property
+    def response(self) -> Shaped:
+        """The whole answer, once all chunks were given."""
+        return fold_chunks(self._seen)
+
+    async def __anext__(self) -> Shaped:
+        chunk = Shaped(await anext(self._chunks))
+        self._seen.append(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Stop, and let go of the connection."""
+        await self._chunks.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class CompletionStream(Iterator[Shaped]):
+    """The same for code without an event loop."""
+
+    def __init__(self, stream: AsyncCompletionStream) -> None:
+        self._stream = stream
+
+    @property
+    def response(self) -> Shaped:
+        """The whole answer, once all chunks were given."""
+        return self._stream.response
+
+    def __next__(self) -> Shaped:
+        try:
+            return run(self._stream.__anext__(), instead="acompletion(..., stream=True)")
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Stop, and let go of the connection."""
+        run(self._stream.aclose(), instead="aclose()")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _chunks(model: Model, request: ModelRequest) -> AsyncGenerator[dict[str, Any]]:
+    told: asyncio.Queue[Delta | None] = asyncio.Queue(_WAITING)
+    loop = asyncio.get_running_loop()
+    work = loop.create_task(model.complete(request, told.put))  # owned by this generator, which ends it
+    ends = loop.create_task(_end_of(work, told))  # owned too
+    writer = Writer(int(time.time()))
+    last: list[dict[str, Any]] = []
+    try:
+        while (delta := await told.get()) is not None:
+            if isinstance(delta, Ended):
+                last = list(writer.feed(delta))
+                continue
+            for chunk in writer.feed(delta):
+                yield _with_callers(chunk)
+        reply = work.result()
+        for chunk in _endings(reply, last):
+            yield chunk
+    finally:
+        for task in (work, ends):
+            task.cancel()
+        await asyncio.wait([work, ends])
+
+
+async def _end_of(work: "asyncio.Task[Reply]", told: "asyncio.Queue[Delta | None]") -> None:
+    await asyncio.wait([work])
+    await told.put(None)
+
+
+def _with_callers(chunk: dict[str, Any]) -> dict[str, Any]:
+    for call in chunk["choices"][0]["delta"].get("tool_calls") or ():
+        if "id" in call:
+            call.setdefault("caller", DIRECT)
+    return chunk
+
+
+def _endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The last chunks: what the message and its calls carry, and why it ended."""
+    if not last:
+        raise BadResponse("the provider's stream has no end")
+    *others, end = last
+    if carried := carried_fields(reply):
+        calls = [{"index": index, FIELD: carried} for index, _ in enumerate(reply.message.calls)]
+        delta = {FIELD: carried, **({"tool_calls": calls} if calls else {})}
+        choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
+        yield {**{k: v for k, v in end.items() if k != "container"}, "choices": [choice]}
+    yield from others
+    yield {**end, "usage": write_usage(reply.usage)}
+
+
+def fold_chunks(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
+    """The answer that `chunks` are made of, the same that would have come without `stream=True`.
+
+    Raises:
+        BadResponse: the last chunk is missing.
+    """
+    reader, fold = Reader(), Fold("chat_completions")
+    created = 0
+    blocks: Any = None
+    container: Mapping[str, Any] | None = None
+    reason: str | None = None
+    usage: Any = None
+    for chunk in chunks:
+        created = int(chunk.get("created") or created)
+        container = chunk.get("container") or container
+        usage = chunk.get("usage") or usage
+        for choice in chunk["choices"]:
+            reason = choice.get("finish_reason") or reason
+            fields: dict[str, Any] = choice["delta"].get(FIELD) or {}
+            blocks = fields.get("blocks") or blocks
+        for delta in reader.feed(chunk):
+            fold.feed(delta)
+    if reason is None:
+        raise BadResponse("these are not all chunks of the answer: the one with its end is missing")
+    for delta in reader.end():
+        fold.feed(delta)
+    reply = fold.reply()
+    if blocks:
+        message = Message("assistant", read_content(blocks), "anthropic_messages")
+        stop = FINISH_REASONS.get(reason, "stop")
+        reply = Reply(message, stop, read_usage(usage), reply.id, reply.model, container=container)
+    return Shaped(carrying(reply, created=created))

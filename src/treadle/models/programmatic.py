@@ -1,0 +1,268 @@
+"""Programmatic tool calling that the provider itself runs: what a request needs for it, and must not have.
+
+Source:
+    Anthropic's documentation of programmatic tool calling, in the state of August 2026, and before that of
+    the beta, which servers of that time still want.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
+from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
+from treadle.errors import (
+    ContainerExpired,
+    InvalidArgument,
+    InvalidType,
+    ProgrammaticToolCallingUnsupported,
+)
+from treadle.models.providers import Provider
+from treadle.wire.chat_completions.carried import by_code, pending
+
+CALLERS = frozenset(
+    {"direct", "code_execution_20250825", "code_execution_20260120", "code_execution_20260521"}
+)
+"""What `allowed_callers` may hold."""
+CODE_TOOL = "code_execution_"
+PROGRAMMATIC_BETA = "advanced-tool-use-2025-11-20"
+_CODE_BETAS = {
+    "code_execution_20250522": "code-execution-2025-05-22",
+    "code_execution_20250825": "code-execution-2025-08-25",
+}
+"""By the version of the tool; newer ones need none."""
+_NEVER_FROM_CODE = ("mcp_toolset", "computer_", "browser_")
+_WEB = ("web_search_", "web_fetch_")
+_WEB_SINCE = "20260209"
+
+
+def now() -> datetime:
+    """The present."""
+    return datetime.now(UTC)
+
+
+def is_code_tool(tool: AnyTool) -> bool:
+    """Whether `tool` is the provider's own code execution."""
+    return isinstance(tool, NativeTool) and str(tool.raw.get("type")).startswith(CODE_TOOL)
+
+
+def callers(tool: AnyTool) -> Sequence[str]:
+    """The `allowed_callers` of a tool, or none.
+
+    Raises:
+        InvalidType: they are no list of strings.
+    """
+    fields = tool.raw if isinstance(tool, NativeTool) else tool.extra
+    said: Any = fields.get("allowed_callers")
+    if said is None:
+        return ()
+    if not isinstance(said, list | tuple) or not all(
+        isinstance(each, str) for each in cast("list[Any]", said)
+    ):
+        raise InvalidType(f"allowed_callers of {_name(tool)} must be a list of strings, not {said!r}")
+    return cast("Sequence[str]", said)
+
+
+def _name(tool: AnyTool) -> str:
+    return tool.name if isinstance(tool, ToolSpec) else str(tool.raw.get("name") or tool.raw.get("type"))
+
+
+def _from_code(tool: AnyTool) -> bool:
+    return any(each != "direct" for each in callers(tool))
+
+
+def is_programmatic(tools: Iterable[AnyTool]) -> bool:
+    """Whether code of the provider may call any of `tools`."""
+    return any(_from_code(tool) for tool in tools if not is_code_tool(tool))
+
+
+def betas(tools: Sequence[AnyTool]) -> tuple[str, ...]:
+    """The beta headers that a request with `tools` needs at servers that still want them."""
+    needed = [PROGRAMMATIC_BETA] if is_programmatic(tools) else []
+    for tool in tools:
+        if is_code_tool(tool) and isinstance(tool, NativeTool):
+            needed += [beta] if (beta := _CODE_BETAS.get(str(tool.raw.get("type")))) else []
+    return tuple(dict.fromkeys(needed))
+
+
+_ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
+"""Prefixes of providers that only the litellm extra knows, and that have it not."""
+
+
+def sendable(model: str, provider: Provider | None, tools: Sequence[AnyTool]) -> tuple[AnyTool, ...]:
+    """`tools` as the provider takes them: where no code of its runs, nobody but the model can call.
+
+    Raises:
+        ProgrammaticToolCallingUnsupported: code should call one there.
+    """
+    lacks = model.startswith(_ELSEWHERE) if provider is None else provider.programmatic is False
+    if not lacks:
+        return tuple(tools)
+    if is_programmatic(tools) or any(map(is_code_tool, tools)):
+        raise ProgrammaticToolCallingUnsupported(
+            f"the provider of {model!r} runs no code that calls tools: use a model of Anthropic, or have our "
+            "own containers run the code of this model with Harness.CODE_LOOP"
+        )
+    return tuple(map(_without_callers, tools))
+
+
+def _without_callers(tool: AnyTool) -> AnyTool:
+    if isinstance(tool, NativeTool) or "allowed_callers" not in tool.extra:
+        return tool
+    return replace(tool, extra={k: v for k, v in tool.extra.items() if k != "allowed_callers"} or EMPTY)
+
+
+def check_tools(request: ModelRequest) -> None:
+    """What the provider would refuse of the tools of a request, before it is paid for.
+
+    Raises:
+        InvalidArgument: the message says what to do.
+        InvalidType: `allowed_callers` is no list of strings.
+    """
+    for tool in request.tools:
+        _check_callers(tool)
+    if not is_programmatic(request.tools):
+        return
+    if not any(map(is_code_tool, request.tools)):
+        raise InvalidArgument(
+            "tools may be called from code, and there is no code execution tool: add "
+            '{"type": "code_execution_20250825", "name": "code_execution"} to tools'
+        )
+    if request.parallel_tool_calls is False or _disables_parallel(request):
+        raise InvalidArgument(
+            "parallel_tool_calls=False cannot be kept where code calls tools: leave it out, or take the code "
+            "execution types out of allowed_callers"
+        )
+    _check_choice(request)
+
+
+def _disables_parallel(request: ModelRequest) -> bool:
+    choice: Any = request.extra.get("tool_choice")
+    return isinstance(choice, Mapping) and bool(
+        cast("Mapping[str, Any]", choice).get("disable_parallel_tool_use")
+    )
+
+
+def _check_callers(tool: AnyTool) -> None:
+    said = callers(tool)
+    name = _name(tool)
+    if unknown := [each for each in said if each not in CALLERS]:
+        raise InvalidArgument(
+            f"allowed_callers of {name} has {unknown[0]!r}: write {', '.join(sorted(CALLERS))}"
+        )
+    if not _from_code(tool) or is_code_tool(tool):
+        return
+    fields = tool.raw if isinstance(tool, NativeTool) else tool.extra
+    if fields.get("strict"):
+        raise InvalidArgument(
+            f"{name} is strict, and code cannot call strict tools: leave out one of the two"
+        )
+    kind = str(fields.get("type") or "") if isinstance(tool, NativeTool) else ""
+    if kind.startswith(_NEVER_FROM_CODE):
+        raise InvalidArgument(f"{name} ({kind}) cannot be called from code: allow ['direct'] only")
+    if kind.startswith(_WEB) and kind.rpartition("_")[2] < _WEB_SINCE:
+        raise InvalidArgument(f"{name} ({kind}) cannot be called from code: versions since {_WEB_SINCE} can")
+
+
+def _check_choice(request: ModelRequest) -> None:
+    choice = request.tool_choice
+    if choice is None or choice.mode != "named":
+        return
+    for tool in request.tools:
+        if _name(tool) == choice.name and callers(tool) and "direct" not in callers(tool):
+            raise InvalidArgument(
+                f"tool_choice forces {choice.name}, which only code may call: add 'direct' to its "
+                "allowed_callers, or leave the choice to the model"
+            )
+
+
+def check_results(messages: Sequence[Message]) -> None:
+    """What the provider would refuse of the results of calls that its code made.
+
+    Raises:
+        InvalidArgument: one is missing, comes with text, or is no text.
+    """
+    calls = {call.id for message in messages for call in message.calls if by_code(call)}
+    for message in messages:
+        results = [block for block in message.blocks if isinstance(block, ToolResult)]
+        if not any(result.call_id in calls for result in results):
+            continue
+        if len(results) < len(message.blocks):
+            raise InvalidArgument(
+                "a message that answers calls of code has more than results in it: send the text later, in a "
+                "message of its own"
+            )
+        for result in results:
+            if not isinstance(result.content, str) and not all(
+                isinstance(each, Text) for each in result.content
+            ):
+                raise InvalidArgument(
+                    f"the result of {result.call_id} goes to code, which takes text alone: leave out images "
+                    "and documents"
+                )
+    if missing := [call.id for call in pending(messages)]:
+        raise InvalidArgument(
+            f"code waits for the results of {', '.join(missing)}: answer all pending calls in one message"
+        )
+
+
+def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: bool) -> object:
+    """The container of the next request, or None.
+
+    Args:
+        given: `container`, as the caller gave it.
+        told: the last one that the conversation carries: `id` and `expires_at`.
+        needed: whether code waits in it.
+
+    Raises:
+        ContainerExpired: it is over.
+        InvalidType: `given` is no id.
+    """
+    wanted = _container(given)
+    if isinstance(wanted, Mapping):
+        return wanted
+    ids = (told or {}).get("id")
+    if wanted is not None and wanted != ids:
+        return wanted
+    if told is None or not isinstance(ids, str):
+        return wanted
+    until = _time(told.get("expires_at"))
+    if until is None or until > now():
+        return ids
+    if wanted is None and not needed:
+        return None
+    raise ContainerExpired(
+        f"container {ids} expired at {until.isoformat()}: start again without it, and answer sooner; "
+        "variables and files are gone",
+        ids,
+        until,
+    )
+
+
+def _container(given: object) -> str | Mapping[str, Any] | None:
+    if given is None or (isinstance(given, str) and given):
+        return given
+    if isinstance(given, Mapping):
+        fields = cast("Mapping[str, Any]", given)
+        if fields.get("skills"):
+            return fields
+        if isinstance(fields.get("id"), str):
+            return cast("str", fields["id"])
+    raise InvalidType(
+        f"container must be the id of a container, such as response.container.id, not {given!r}"
+    )
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        read = datetime.fromisoformat(str(value))
+    except ValueError:
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+def merged_betas(*said: str) -> str:
+    """Values of `anthropic-beta` headers as one, each name once."""
+    names: Iterator[str] = (name.strip() for value in said for name in value.split(","))
+    return ",".join(dict.fromkeys(filter(None, names)))

@@ -1,0 +1,165 @@
+"""What Messages alone can say, carried along in Chat Completions, so that it goes back as it came.
+
+A response has every block of the provider in `message.blocks`. The same stands, with the container, in
+`provider_specific_fields` of the message and of each of its tool calls: whichever part of a message a client
+keeps and sends back, through JSON and another process, the whole of it is known again.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from treadle.conversation.blocks import Block, Message, Opaque, ToolCall, Wire
+from treadle.conversation.request import Reply
+from treadle.errors import InvalidArgument
+from treadle.wire.anthropic_messages.messages import read_content, write_block
+from treadle.wire.chat_completions.history import read_history
+from treadle.wire.chat_completions.responses import write_response
+
+FIELD = "provider_specific_fields"
+DIRECT: Mapping[str, object] = {"type": "direct"}
+_WIRE: Wire = "anthropic_messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages that a client sent."""
+
+    messages: tuple[Message, ...]
+    container: Mapping[str, Any] | None = None
+    """That the last message with one told: `id` and `expires_at`."""
+
+
+def blocks_of(message: Message) -> list[Mapping[str, object]]:
+    """Every block of a message of Messages, as the provider sent it."""
+    return [write_block(block) for block in message.blocks] if message.wire == _WIRE else []
+
+
+def carrying(reply: Reply, *, created: int) -> dict[str, Any]:
+    """The body of a response, `created` in Unix seconds, with all that the provider sent.
+
+    Each call has its `caller`, and its place among the calls as `index`.
+    """
+    body: dict[str, Any] = write_response(reply, created=created)
+    message: dict[str, Any] = body["choices"][0]["message"]
+    carried = carried_fields(reply)
+    if carried:
+        message["blocks"] = carried["blocks"]
+        message[FIELD] = {**(message.get(FIELD) or {}), **carried}
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        call |= call_fields(call, index, carried)
+    return body
+
+
+def carried_fields(reply: Reply) -> dict[str, object]:
+    """What a message and its calls carry: nothing, where the provider speaks Chat Completions."""
+    if reply.message.wire != _WIRE:
+        return {}
+    container = {} if reply.container is None else {"container": reply.container}
+    return {"blocks": blocks_of(reply.message), **container}
+
+
+def call_fields(call: Mapping[str, Any], index: int, carried: Mapping[str, object]) -> dict[str, object]:
+    """What each call of a response has beside its function."""
+    fields: dict[str, object] = {"index": index, "caller": call.get("caller") or DIRECT}
+    if carried:
+        fields[FIELD] = {**(call.get(FIELD) or {}), **carried}
+    return fields
+
+
+def read_conversation(raw: object) -> Conversation:
+    """The messages of a request in Chat Completions form, in which blocks of Messages may be carried.
+
+    Beside what Chat Completions has, a user message may hold `tool_result` blocks.
+
+    Raises:
+        InvalidType: no list of mappings.
+        InvalidArgument: a message that is not one of Chat Completions; the error names its index.
+    """
+    plain: list[object] = []
+    messages: list[Message] = []
+    container: Mapping[str, Any] | None = None
+    items = _items(raw)
+    for index, item in enumerate(items):
+        own = _carried(item, index) or _results(item, index)
+        if own is None:
+            plain.append(item)
+            continue
+        messages += [*read_history(plain, "messages", index - len(plain)), own.message]
+        plain = []
+        container = own.container or container
+    messages += read_history(plain, "messages", len(items) - len(plain))
+    return Conversation(tuple(messages), container)
+
+
+def _items(raw: object) -> Sequence[object]:
+    """The messages; what is no list is left to `read_history`, which says so."""
+    return cast("Sequence[object]", raw) if isinstance(raw, list | tuple) else read_history(raw, "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    message: Message
+    container: Mapping[str, Any] | None = None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _carried(item: object, index: int) -> _Own | None:
+    """An assistant message as its provider sent it, if it carries that and still has the same calls."""
+    known = _object(item)
+    if known.get("role") != "assistant":
+        return None
+    calls = list(map(_object, known.get("tool_calls") or ()))
+    for holder in (known, *calls):
+        fields = _object(holder.get(FIELD))
+        blocks: Any = fields.get("blocks") or known.get("blocks")
+        if not isinstance(blocks, list) or not blocks:
+            continue
+        message = Message("assistant", _read(blocks, index), _WIRE)
+        if {call.id for call in message.calls} == {each.get("id") for each in calls}:
+            return _Own(message, _object(fields.get("container")) or None)
+    return None
+
+
+def _results(item: object, index: int) -> _Own | None:
+    """A user message that holds `tool_result` blocks, as Messages has them."""
+    known = _object(item)
+    content: Any = known.get("content")
+    if known.get("role") != "user" or not isinstance(content, list):
+        return None
+    parts = cast("list[Any]", content)
+    if not any(_object(part).get("type") == "tool_result" for part in parts):
+        return None
+    blocks = _read(parts, index)
+    if any(isinstance(block, Opaque) and block.kind == "tool_result" for block in blocks):
+        raise InvalidArgument(f"messages[{index}] has a tool_result without its tool_use_id")
+    return _Own(Message("user", blocks, _WIRE))
+
+
+def _read(blocks: Any, index: int) -> tuple[Block, ...]:
+    try:
+        return read_content(json.loads(json.dumps(blocks)))  # a copy: nobody else's
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"messages[{index}] has blocks that cannot be read: {error}") from None
+
+
+def pending(messages: Sequence[Message]) -> list[ToolCall]:
+    """Calls of code that have no result."""
+    answered = {result.call_id for message in messages for result in message.results}
+    calls = (call for message in messages for call in message.calls)
+    return [call for call in calls if by_code(call) and call.id not in answered]
+
+
+def resumes(messages: Sequence[Message]) -> bool:
+    """Whether the last message answers calls of code, which goes on then."""
+    calls = {call.id for message in messages for call in message.calls if by_code(call)}
+    return bool(messages) and any(result.call_id in calls for result in messages[-1].results)
+
+
+def by_code(call: ToolCall) -> bool:
+    """Whether code of the provider made the call."""
+    return str((call.caller or DIRECT).get("type")).startswith("code_execution")
