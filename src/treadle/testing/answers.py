@@ -78,6 +78,7 @@ class FakeProvider:
     _player: Player = field(init=False)
 
     def __post_init__(self) -> None:
+        # one clock for both wires
         self._player = Player(self.script, NativeCode(self.openai.clock))
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], raw: bytes | None) -> Answer:
