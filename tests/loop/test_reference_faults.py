@@ -39,6 +39,7 @@ from treadle.sandbox.workspace import LocalSandbox, local
 from treadle.testing import ScriptedModel, Step, call, fail, say, think
 from treadle.testing.answers import FakeProvider
 from treadle.testing.dialects import Anthropic, OpenAI
+from treadle.testing.strict_messages import check
 from treadle.tools.function import FunctionTools
 from treadle.tools.threads import Threads
 
@@ -245,20 +246,13 @@ async def test_a_02_thought_signatures_and_provider_fields_go_back_as_they_came(
     assert said == {"role": "assistant", "content": "I add.", "tool_calls": [called], **fields}
 
 
-RUNS = blocks.Opaque(
-    "anthropic_messages",
-    {
-        "type": "server_tool_use",
-        "id": "srvtoolu_1",
-        "name": "code_execution",
-        "input": {"code": "print(add(1, 2))"},
-    },
-)
-CALLED = blocks.ToolCall(
-    "toolu_1", "add", '{"a":1,"b":2}', {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
-)
-RAN = blocks.Opaque(
-    "anthropic_messages",
+CODE: dict[str, Any] = {"type": "code_execution_20250825", "name": "code_execution"}
+CALLER = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+RUNS = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "add(1, 2)"}},
+    {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1, "b": 2}, "caller": CALLER},
+]
+RAN = [
     {
         "type": "code_execution_tool_result",
         "tool_use_id": "srvtoolu_1",
@@ -270,27 +264,38 @@ RAN = blocks.Opaque(
             "content": list[object](),
         },
     },
-)
-CODE: dict[str, Any] = {"type": "code_execution_20250825", "name": "code_execution"}
+    {"type": "text", "text": "It is 3."},
+]
+
+
+def replied(stop_reason: str, content: object) -> dict[str, Any]:
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    head = {"type": "message", "role": "assistant", "model": "m", "usage": usage}
+    return {**head, "content": content, "stop_reason": stop_reason}
 
 
 async def test_a_02_the_caller_of_a_call_goes_back_and_so_does_what_its_code_gave(
     folder: LocalSandbox,
 ) -> None:
-    played = Played(Step((RUNS, CALLED)), Step((RAN, blocks.Text("It is 3."))), say("Yes."))
-    kwargs: dict[str, Any] = {"container": "container_1", "tools": [CODE]}
-    async with ROUTES["anthropic"].serve(played) as (fake, where):
-        options = ToolLoopOptions(completion_kwargs=kwargs)
+    answers = replied("tool_use", RUNS), replied("end_turn", RAN), replied("end_turn", RAN[1:])
+    async with plain(*answers) as (base_url, bodies):
+        kwargs: dict[str, Any] = {"container": "container_1", "tools": [CODE]}
         async with aagent_session(
-            Harness.TOOL_LOOP, sandbox=folder, tools=[add], options=options, **where
+            Harness.TOOL_LOOP,
+            sandbox=folder,
+            tools=[add],
+            options=ToolLoopOptions(completion_kwargs=kwargs),
+            model="anthropic/claude-opus-4-8",
+            api_base=base_url,
+            api_key=KEY,
         ) as session:
             assert (await session.arun("1 + 2?")).raise_for_error().text == "It is 3."
-            assert (await session.arun("Sure?")).raise_for_error().text == "Yes."
-        bodies: list[Any] = [request.body for request in fake.requests]
+            assert (await session.arun("Sure?")).raise_for_error().text == "It is 3."
 
-    said = [message for message in played.requests[2].messages if message.role == "assistant"]
-    assert [message.blocks for message in said] == [(RUNS, CALLED), (RAN, blocks.Text("It is 3."))]
+    said = [message["content"] for message in bodies[2]["messages"] if message["role"] == "assistant"]
+    assert said == [RUNS, RAN]
     assert {body["container"] for body in bodies} == {"container_1"}
+    assert [check(body, headers={"anthropic-version": "2023-06-01"}) for body in bodies] == [None] * 3
 
 
 async def test_a_02_the_container_of_a_reply_is_named_in_the_next_request(folder: LocalSandbox) -> None:

@@ -7,7 +7,7 @@ import pytest
 from treadle.conversation.blocks import Text, Thinking, ToolCall
 from treadle.conversation.usage import Usage
 from treadle.errors import InvalidArgument
-from treadle.testing import Step, call, fail, say, think
+from treadle.testing import Step, call, fail, runs, say, think
 from treadle.testing.upstream import read_script
 
 
@@ -35,6 +35,14 @@ def test_a_step_may_think_speak_and_call_at_once() -> None:
             )
         )
     ]
+
+
+def test_a_step_may_run_code_that_pauses() -> None:
+    pauses = [[{"name": "get", "arguments": {"region": "N"}}, {"name": "now"}], [{"name": "get"}]]
+    text = json.dumps({"say": "I look.", "runs": "...", "pauses": pauses, "stdout": "1"})
+
+    code = runs("...", call("get", region="N") + call("now"), call("get"), stdout="1")
+    assert read_script(text) == [say("I look.") + code]
 
 
 def test_a_step_may_say_why_it_stops_what_it_cost_and_how_it_is_sent() -> None:
@@ -78,8 +86,10 @@ def test_a_step_may_fail() -> None:
         ('{"say": "x"}\n\nsay', "step 2 is not JSON: Expecting value"),
         ('{"say": "x"}\n"say"', "step 2 is not a JSON object: 'say'"),
         ('[{"say": "x"}, 7]', "step 2 is not a JSON object: '7'"),
-        ("{}", "step 1: it has none of 'say', 'think', 'call', 'calls' and 'fail'"),
-        ('{"calls": []}', "step 1: it has none of 'say', 'think', 'call', 'calls' and 'fail'"),
+        ("{}", "step 1: it has none of 'say', 'think', 'runs', 'call', 'calls' and 'fail'"),
+        ('{"stdout": "1"}', "step 1: 'pauses' and 'stdout' belong to 'runs', which is missing"),
+        ('{"runs": "1", "pauses": [[], []]}', "step 1: only the first pause of code may be without calls"),
+        ('{"calls": []}', "step 1: it has none of 'say', 'think', 'runs', 'call', 'calls' and 'fail'"),
         ('{"say": "x", "arguments": {}}', "step 1: 'arguments' belongs to 'call', which is missing"),
         (
             '{"say": "x"}\n{"fail": 500, "say": "x"}',

@@ -564,6 +564,28 @@ TOOL_RULES = [
         id="key",
     ),
     pytest.param(
+        chat(tools=[ADD]),
+        chat(tools=[ADD, {"type": "code_execution_20260120", "name": "code_execution"}]),
+        refused(
+            "Invalid value: 'code_execution_20260120'. Supported values are: 'function' and 'custom'.",
+            "tools[1].type",
+            "invalid_value",
+        ),
+        id="another provider's tool",
+    ),
+    pytest.param(
+        chat(tools=[ADD]),
+        chat(tools=[function(allowed_callers=["code_execution_20260120"])]),
+        unknown("tools[0].function.allowed_callers"),
+        id="allowed_callers of the function",
+    ),
+    pytest.param(
+        chat(tools=[ADD]),
+        chat(tools=[{**ADD, "allowed_callers": ["direct"]}]),
+        unknown("tools[0].allowed_callers"),
+        id="allowed_callers of the tool",
+    ),
+    pytest.param(
         chat(tools=[ADD]), chat(tools=[function(name="a b")]), no_match("tools[0].function.name"), id="name"
     ),
     pytest.param(

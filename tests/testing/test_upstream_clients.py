@@ -6,13 +6,13 @@ import anthropic
 import anyio
 import openai
 import pytest
-from anthropic.types import MessageParam, ToolParam
+from anthropic.types import Message, MessageParam, ToolParam, ToolResultBlockParam, ToolUnionParam
 from openai.types.chat import (
     ChatCompletionFunctionToolParam,
     ChatCompletionMessageParam,
 )
 
-from treadle.testing import Step, call, cut, fail, say, slow, think
+from treadle.testing import Step, call, cut, fail, runs, say, slow, think
 from treadle.testing.upstream import Upstream, running, serve
 
 ANSWER = think("Let me see.") + say("I add them up for you.") + call("add", id="toolu_1", a=1, b=2)
@@ -138,6 +138,89 @@ async def test_messages_says_the_same_to_an_async_client() -> None:
     assert without_id(streamed) == THE_MESSAGE
     assert text == "I add them up for you."
     assert upstream.disconnects == 0
+
+
+CODE_TOOLS: list[ToolUnionParam] = [
+    {"type": "code_execution_20260120", "name": "code_execution"},
+    {**ADD, "allowed_callers": ["code_execution_20260120"]},
+]
+PROGRAM = [
+    say("I add.")
+    + runs("...", call("add", a=1, b=2) + call("add", a=3, b=4), call("add", a=3, b=7), stdout=", ".join),
+    say("10."),
+]
+
+
+def answered(message: Message) -> list[MessageParam]:
+    """`message` as it goes back, and the results of its calls."""
+    results: list[ToolResultBlockParam] = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": f"{block.input['a']}+{block.input['b']}"}
+        for block in message.content
+        if block.type == "tool_use"
+    ]
+    said: MessageParam = {"role": "assistant", "content": message.content}
+    return [said, {"role": "user", "content": results}] if results else [said]
+
+
+def container_of(message: Message) -> str:
+    assert message.container is not None
+    return message.container.id
+
+
+def complete(
+    client: anthropic.Anthropic,
+    messages: list[MessageParam],
+    container: str | anthropic.Omit = anthropic.omit,
+    *,
+    stream: bool = False,
+) -> Message:
+    if not stream:
+        return client.messages.create(
+            model="m", max_tokens=99, messages=messages, tools=CODE_TOOLS, container=container
+        )
+    with client.messages.stream(
+        model="m", max_tokens=99, messages=messages, tools=CODE_TOOLS, container=container
+    ) as events:
+        return events.get_final_message()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_follows_scripted_code_through_its_pauses(stream: bool) -> None:
+    replies: list[Message] = []
+    with running(PROGRAM) as upstream, messages_client(upstream) as client:
+        messages = list(ASKED)
+        container: str | anthropic.Omit = anthropic.omit
+        while not replies or replies[-1].stop_reason == "tool_use":
+            reply = complete(client, messages, container, stream=stream)
+            replies.append(reply)
+            messages += answered(reply)
+            container = container_of(reply)
+
+    kinds = [[block.type for block in reply.content] for reply in replies]
+    result = replies[2].content[0]
+    assert kinds == [
+        ["text", "server_tool_use", "tool_use", "tool_use"],
+        ["tool_use"],
+        ["code_execution_tool_result", "text"],
+    ]
+    assert result.type == "code_execution_tool_result"
+    assert result.content.type == "code_execution_result"
+    assert result.content.stdout == "1+2, 3+4, 3+7"
+    assert {container_of(reply) for reply in replies} == {"container_scripted_1"}
+    assert [reply.usage.output_tokens for reply in replies] == [5, 0, 5]
+    assert upstream.refusals == []
+
+
+def test_code_that_waits_needs_its_container_and_in_time() -> None:
+    now = [0.0]
+    with running(PROGRAM, clock=lambda: now[0]) as upstream, messages_client(upstream) as client:
+        first = complete(client, ASKED)
+        messages = [*ASKED, *answered(first)]
+        with pytest.raises(anthropic.BadRequestError, match="container_id is required"):
+            complete(client, messages)
+        now[0] = 300.0
+        with pytest.raises(anthropic.NotFoundError, match="has expired"):
+            complete(client, messages, container_of(first))
 
 
 CHAT_MESSAGE: dict[str, object] = {

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from treadle.testing.script import call as call
     from treadle.testing.script import cut as cut
     from treadle.testing.script import fail as fail
+    from treadle.testing.script import runs as runs
     from treadle.testing.script import say as say
     from treadle.testing.script import slow as slow
     from treadle.testing.script import think as think
 
-__all__ = ["Script", "ScriptedModel", "Step", "call", "cut", "fail", "say", "slow", "think"]
+__all__ = ["Script", "ScriptedModel", "Step", "call", "cut", "fail", "runs", "say", "slow", "think"]
 
 
 def __getattr__(name: str) -> object:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from treadle.testing.dialects import Anthropic, Dialect, OpenAI
-from treadle.testing.model import next_step
+from treadle.testing.native_code import NativeCode
+from treadle.testing.player import Player
 from treadle.testing.refusal import Refusal, Refused
 from treadle.testing.script import Script, Step
 from treadle.testing.strict_shapes import is_object
@@ -74,7 +75,11 @@ class FakeProvider:
     """Added to each answer with status 200."""
     requests: list[Received] = field(default_factory=list[Received], init=False)
     refusals: list[Refusal] = field(default_factory=list[Refusal], init=False)
-    _played: int = field(default=0, init=False)
+    _player: Player = field(init=False)
+
+    def __post_init__(self) -> None:
+        # one clock for both wires
+        self._player = Player(self.script, NativeCode(self.openai.clock))
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], raw: bytes | None) -> Answer:
         """The answer to one request.
@@ -94,11 +99,10 @@ class FakeProvider:
             self._check_key(headers, dialect)
             if path == MODELS:
                 return self._good((dumps(dialect.models()).encode(),), dialect)
-            request = _checked(_with_deployment(body, path), headers, dialect)
+            return self._play(_checked(_with_deployment(body, path), headers, dialect), dialect)
         except Refused as refused:
             self.refusals.append(refused.refusal)
             return self._error(refused.refusal, dialect)
-        return self._play(request, dialect)
 
     def _dialect(self, path: str, headers: Mapping[str, str]) -> Dialect:
         anthropic = path == MESSAGES or (path == MODELS and "anthropic-version" in headers)
@@ -119,14 +123,14 @@ class FakeProvider:
 
     def _play(self, body: Mapping[str, object], dialect: Dialect) -> Answer:
         try:
-            step = next_step(self.script, dialect.read(body), self._played)
-            self._played += 1
-            if step.status != 200:
+            step, reply = self._player.play(dialect.read(body), str(body["model"]))
+            if reply is None:
                 return self._scripted_error(step, dialect)
-            reply = step.reply(self._played, str(body["model"]))
             if body.get("stream") is True:
                 return self._good(tuple(dialect.events(reply, body)), dialect, step, streamed=True)
             return self._good((dumps(dialect.whole(reply)).encode(),), dialect, step)
+        except Refused:
+            raise
         except Exception as error:  # a stranger's script: both the client and the log are told
             _LOGGER.exception("the script of the fake provider gave no answer")
             message = f"the scripted fake provider has no answer: {str(error) or type(error).__name__}"

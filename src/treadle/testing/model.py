@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import anyio
 
-from treadle.conversation.blocks import Block, Refusal, Text, Thinking, ToolCall
+from treadle.conversation.blocks import Block, Opaque, Refusal, Text, Thinking, ToolCall
 from treadle.conversation.deltas import (
     ArgumentsAdded,
     BlockStarted,
@@ -19,7 +19,12 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument, ModelError
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.failures import failure
+from treadle.testing.native_code import by_code
+from treadle.testing.player import Player
+from treadle.testing.refusal import Refused
 from treadle.testing.script import Script, Step
+from treadle.testing.strict_shapes import is_object
+from treadle.wire.json_text import dumps
 
 PIECE_CHARS = 16
 """How much of a text one scripted delta carries."""
@@ -35,34 +40,23 @@ class ScriptedModel:
         self.name = name
         self.abilities = abilities or Abilities()
         self.requests: list[ModelRequest] = []
-        self._script = script
+        self._player = Player(script)
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         _refuse_broken(request)
-        step = next_step(self._script, request, len(self.requests))
+        try:
+            step, reply = self._player.play(request, self.name)
+        except Refused as refused:
+            raise InvalidArgument(f"a provider would refuse this: {refused.refusal.body}") from refused
         self.requests.append(request)
         await anyio.sleep(step.first_byte_s)
-        if step.status != 200:
+        if reply is None:
             raise scripted_failure(step)
-        reply = step.reply(len(self.requests), self.name)
         if on_delta is not None:
             for delta in deltas(reply):
                 await anyio.sleep(step.between_s)
                 await on_delta(delta)
         return reply
-
-
-def next_step(script: Script, request: ModelRequest, played: int) -> Step:
-    """The answer to `request` after `played` answers.
-
-    Raises:
-        InvalidArgument: the script is over.
-    """
-    if callable(script):
-        return script(request)
-    if played >= len(script):
-        raise InvalidArgument(f"the script has {len(script)} steps, and the model was called once more")
-    return script[played]
 
 
 def scripted_failure(step: Step) -> ModelError:
@@ -93,9 +87,12 @@ def _block_deltas(index: int, block: Block) -> Iterator[Delta]:
             yield from (TextAdded(index, piece) for piece in _pieces(text))
             if signature is not None:
                 yield SignatureAdded(index, signature)
-        case ToolCall(id, name, arguments, caller, extra):
+        case ToolCall(id, name, arguments, caller, extra) if not by_code(block):
             yield BlockStarted(index, ToolCall(id, name, "", caller, extra))
             yield from (ArgumentsAdded(index, piece) for piece in _pieces(arguments))
+        case Opaque(wire, raw) if is_object(raw.get("input")):
+            yield BlockStarted(index, Opaque(wire, {**raw, "input": {}}))
+            yield from (ArgumentsAdded(index, piece) for piece in _pieces(dumps(raw["input"])))
         case _:
             yield BlockStarted(index, block)
 

@@ -54,8 +54,16 @@ def chat_refused(message: str, param: str | None = None, code: str | None = None
 
 def messages_refused(message: str) -> Refused:
     """Anthropic's dialect of an invalid request; the server adds `request_id`."""
-    error = {"type": "invalid_request_error", "message": message}
-    return Refused(Refusal(400, {"type": "error", "error": error}))
+    return _messages_refused(400, "invalid_request_error", message)
+
+
+def messages_not_found(message: str) -> Refused:
+    """Anthropic's dialect of a request that names what is not there."""
+    return _messages_refused(404, "not_found_error", message)
+
+
+def _messages_refused(status: int, kind: str, message: str) -> Refused:
+    return Refused(Refusal(status, {"type": "error", "error": {"type": kind, "message": message}}))
 
 
 def chat_misshapen(error: Misshapen) -> Refused:

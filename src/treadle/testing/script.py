@@ -1,23 +1,42 @@
 """A script: what a fake model answers, step by step."""
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from treadle.conversation.blocks import Block, Message, Text, Thinking, ToolCall
-from treadle.conversation.request import ModelRequest, Reply, StopReason
+from treadle.conversation.blocks import Block, Text, Thinking, ToolCall
+from treadle.conversation.request import ModelRequest, StopReason
 from treadle.conversation.usage import Usage
+from treadle.errors import InvalidArgument
 
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+Printed: TypeAlias = str | Callable[[Sequence[str]], str]
+"""What code prints: a text, or a function of the answers to its calls, in the order of the script."""
+CodeError: TypeAlias = Literal[
+    "invalid_tool_input", "unavailable", "too_many_requests", "execution_time_exceeded"
+]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Code that the model writes and its provider runs; made by `runs`."""
+
+    code: str
+    pauses: tuple[tuple[ToolCall, ...], ...] = ()
+    """The calls that wait for answers at the same time, one pause after another."""
+    stdout: Printed = ""
+    stderr: Printed = ""
+    return_code: int = 0
+    error: CodeError | None = None
+    id: str = ""
+    container: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
     """One answer. Steps add up: `say("I look.") + call("read_file", path="a.py")` is one answer with both."""
 
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[Block | Program, ...] = ()
     stop_reason: StopReason | None = None
     """None: `tool_calls` when there is a call, else `stop`."""
     usage: Usage = Usage(input_tokens=10, output_tokens=5, calls=1)  # noqa: RUF009 - a frozen value
@@ -34,18 +53,6 @@ class Step:
 
     def __add__(self, other: "Step") -> "Step":
         return replace(self, blocks=self.blocks + other.blocks)
-
-    def reply(self, number: int, model: str) -> Reply:
-        """The answer as reply number `number` of a conversation; calls without an id get one from it."""
-        blocks = tuple(
-            replace(block, id=f"call_{number}_{place}_{_ODD.sub('_', block.name)}"[:40])
-            if isinstance(block, ToolCall) and not block.id
-            else block
-            for place, block in enumerate(self.blocks)
-        )
-        calls = any(isinstance(block, ToolCall) for block in blocks)
-        reason: StopReason = self.stop_reason or ("tool_calls" if calls else "stop")
-        return Reply(Message("assistant", blocks), reason, self.usage, f"scripted-{number}", model)
 
 
 Script: TypeAlias = Sequence[Step] | Callable[[ModelRequest], Step]
@@ -66,6 +73,44 @@ def think(text: str, *, signature: str = "c2lnbmF0dXJl") -> Step:
 def call(name: str, /, arguments: str | None = None, *, id: str = "", **values: object) -> Step:  # noqa: A002
     """The model calls the tool `name` with `values`, or with `arguments` as raw text, valid or not."""
     return Step((ToolCall(id, name, json.dumps(values) if arguments is None else arguments),))
+
+
+def runs(  # noqa: PLR0913 - a public entry point
+    code: str,
+    *pauses: Step,
+    stdout: Printed = "",
+    stderr: Printed = "",
+    return_code: int = 0,
+    error: CodeError | None = None,
+    id: str = "",  # noqa: A002
+    container: str = "",
+) -> Step:
+    """The model writes `code`, which its provider runs: native programmatic tool calling, on Messages only.
+
+    Nothing executes: `pauses` are what the code calls, and `stdout` is what it prints. Each pause ends an
+    answer. When the last one is answered, or without any at once, the answer goes on with the result, then
+    with what is added to this step, and if that is nothing with the next step of the script.
+
+    Args:
+        code: Python.
+        pauses: calls that wait together: `call("get", region="N") + call("get", region="S")`. The first may
+            be an empty `Step()`: the answer then ends with `pause_turn`, before the code has run.
+        stdout: a text, or a function of the answers: the text of each result, in the order of the calls here.
+        stderr: likewise.
+        return_code: 0 when the code ran to its end.
+        error: the code of an error of the tool itself, in place of what it printed.
+        id: of the code execution, `srvtoolu_...`, if it matters.
+        container: id of the container that the code runs in; by default the request's, or else a new one.
+
+    Raises:
+        InvalidArgument: a pause holds something else than calls, or one after the first holds none.
+    """
+    calls = tuple(tuple(block for block in pause.blocks if isinstance(block, ToolCall)) for pause in pauses)
+    if any(len(made) < len(pause.blocks) for made, pause in zip(calls, pauses, strict=True)):
+        raise InvalidArgument("a pause of code holds calls only: say and think outside of `runs`")
+    if not all(calls[1:]):
+        raise InvalidArgument("only the first pause of code may be without calls: it is a `pause_turn`")
+    return Step((Program(code, calls, stdout, stderr, return_code, error, id, container),))
 
 
 def fail(status: int, message: str = "scripted failure", *, retry_after_s: float | None = None) -> Step:

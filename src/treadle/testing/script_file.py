@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from treadle.conversation.request import StopReason
 from treadle.errors import InvalidArgument
-from treadle.testing.script import Step, call, cut, fail, say, slow, think
+from treadle.testing.script import Step, call, cut, fail, runs, say, slow, think
 from treadle.testing.strict_shapes import is_array, is_object
 
 _Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -54,6 +54,9 @@ class _Failure(_Answer):
 class _Reply(_Answer):
     think: str | None = None
     say: str | None = None
+    runs: str | None = None
+    pauses: list[list[_Call]] = Field(default_factory=list[list[_Call]])
+    stdout: str | None = None
     call: str | None = None
     arguments: _Arguments | None = None
     calls: list[_Call] = Field(default_factory=list[_Call])
@@ -64,9 +67,11 @@ class _Reply(_Answer):
     def step(self) -> Step:
         if self.arguments is not None and self.call is None:
             raise ValueError("'arguments' belongs to 'call', which is missing")
+        if self.runs is None and (self.pauses or self.stdout is not None):
+            raise ValueError("'pauses' and 'stdout' belong to 'runs', which is missing")
         parts = list(self._parts())
         if not parts:
-            raise ValueError("it has none of 'say', 'think', 'call', 'calls' and 'fail'")
+            raise ValueError("it has none of 'say', 'think', 'runs', 'call', 'calls' and 'fail'")
         step = sum(parts, Step(stop_reason=self.stop_reason))
         counted = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
         given = {name: count for name, count in counted.items() if count is not None}
@@ -77,6 +82,9 @@ class _Reply(_Answer):
             yield think(self.think)
         if self.say is not None:
             yield say(self.say)
+        if self.runs is not None:
+            pauses = (sum((each.step() for each in pause), Step()) for pause in self.pauses)
+            yield runs(self.runs, *pauses, stdout=self.stdout or "")
         if self.call is not None:
             arguments = "{}" if self.arguments is None else self.arguments
             yield _Call(name=self.call, arguments=arguments).step()
@@ -88,8 +96,9 @@ def read_script(text: str) -> list[Step]:
     """The steps in `text`: a JSON array of objects, or one object a line.
 
     An object says what one answer is: `{"say": TEXT}`, `{"call": TOOL, "arguments": {...}}`,
-    `{"calls": [{"name": TOOL, "arguments": {...}}, ...]}` or `{"think": TEXT}`, or several of these at once;
-    or `{"fail": STATUS, "message": TEXT, "retry_after_s": SECONDS}`. Besides, it may have `slow_s` (the
+    `{"calls": [{"name": TOOL, "arguments": {...}}, ...]}`, `{"think": TEXT}` or `{"runs": CODE, "pauses":
+    [[{"name": TOOL, "arguments": {...}}, ...], ...], "stdout": TEXT}`, or several of these at once; or
+    `{"fail": STATUS, "message": TEXT, "retry_after_s": SECONDS}`. Besides, it may have `slow_s` (the
     `first_byte_s` of `Step`), `between_s` and `cut_after`; and unless it fails `stop_reason`, `input_tokens`
     and `output_tokens`. `arguments` may be text, which is sent as it is.
 

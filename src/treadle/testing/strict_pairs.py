@@ -1,4 +1,8 @@
-"""How the blocks of a Messages conversation must belong together: uses and results, callers, waiting code."""
+"""How the blocks of a Messages conversation must belong together: uses and results, callers, waiting code.
+
+That the answer to calls of code holds nothing but results, and those nothing but texts, is documented; how it
+is said is not, so those two wordings are invented.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """What the tools of a Messages request may hold, alone and together.
 
 Source: the request types of the `anthropic` package, version 2, and of its beta for the rest.
+That strict tools, calls one at a time and a forced tool do not go with programmatic tool calling is
+documented; status (400) and wording of those refusals are invented.
 """
 
 import re

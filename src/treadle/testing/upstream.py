@@ -45,6 +45,7 @@ class Options(TypedDict, total=False):
     lenient_fields: frozenset[str]
     response_headers: Mapping[str, str]
     refuse_prefill: bool
+    clock: Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ async def serve(  # noqa: PLR0913 - a public entry point
     lenient_fields: frozenset[str] = SENT_FIELDS,
     response_headers: Mapping[str, str] = MappingProxyType({}),
     refuse_prefill: bool = True,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncGenerator[Upstream]:
     """A fake provider that plays `script` over HTTP, for as long as the block runs.
 
@@ -88,9 +90,10 @@ async def serve(  # noqa: PLR0913 - a public entry point
             the fake itself sends, if nothing else is said.
         response_headers: added to each answer with status 200.
         refuse_prefill: whether a Messages conversation must end with the user.
+        clock: the time in Unix seconds, by which answers are dated and containers expire.
     """
     provider = FakeProvider(
-        script, OpenAI(lenient_fields, time.time), Anthropic(refuse_prefill), api_key, response_headers
+        script, OpenAI(lenient_fields, clock), Anthropic(refuse_prefill), api_key, response_headers
     )
     server = _Server(provider, Upstream("", provider.requests, provider.refusals))
     app = web.Application(client_max_size=BODY_LIMIT_BYTES)
