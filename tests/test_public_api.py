@@ -18,6 +18,8 @@ NAMES = [
     "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Decision", "Done",
     "Event", "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed",
     "CodeExecution", "CodeLoopOptions", "LoopOptions", "Savings",
+    "AsyncCompletionStream", "CompletionStream", "ContainerExpired", "ProgrammaticToolCallingUnsupported",
+    "acompletion", "completion", "fold_chunks",
     "InvalidArgument", "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model",
     "ModelError", "ModelNotFound", "ModelUnavailable", "Notice", "OptionsMismatch", "OutputInvalid",
     "ParameterUnsupported", "RateLimited", "Reasoning", "Result", "ResumeUnsupported", "RunningLoop",

@@ -24,6 +24,7 @@ from treadle.errors import CapabilityUnsupported
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox, local
 from treadle.testing import Script, Step, call, say, upstream
+from treadle.testing.script import Program
 from treadle.wire.chat_completions.requests import write_request
 
 REGIONS = (
@@ -141,7 +142,7 @@ def counting(play: Callable[[list[str]], Step]) -> Script:
     def step(request: ModelRequest) -> Step:
         made = play([result.text for message in request.messages for result in message.results])
         sent = json.dumps(write_request(request), ensure_ascii=False)
-        written = "".join(map(_written, made.blocks))
+        written = "".join(_written(block) for block in made.blocks if not isinstance(block, Program))
         return replace(made, usage=Usage(_tokens(sent), _tokens(written), 1))
 
     return step
