@@ -121,7 +121,8 @@ class Running:
             result, kind = await self._served(call)
             del self._open[call.id]
             self.calls.ended.pop(call.id, None)
-            await self.calls.emit(told(result))
+            if call.id in self.calls.announced:
+                await self.calls.emit(told(result))
         finally:
             self._busy -= 1
             self._changed.set()
@@ -153,7 +154,9 @@ class Running:
 
     async def _run(self, ready: Ready) -> tuple[ToolResult, ErrorKind]:
         with anyio.move_on_after(CALL_S if ready.tool.policy.timeout_s is None else None):
-            result = await self.calls.result(ready)
+            async with anyio.create_task_group() as group:  # a tool may cancel the task that it runs in
+                group.start_soon(self.calls.keep, ready.call, ready)
+            result = self.calls.ended[ready.call.id]
             return result, "ToolError" if result.is_error else ""
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"

@@ -1,7 +1,5 @@
 """The loop. One for every way to use it: streamed or not, with approvals or without."""
 
-import asyncio
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +10,7 @@ import anyio
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
-from treadle.conversation.history import INTERRUPTED, History
+from treadle.conversation.history import History
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.errors import OutputInvalid
@@ -320,10 +318,7 @@ class Run:
         async def work(call: ToolCall, outcome: Outcome) -> None:
             try:
                 async with limiter:
-                    self._calls.ended[call.id] = await self._calls.result(outcome)
-            except asyncio.CancelledError:
-                if anyio.current_effective_deadline() == -math.inf:  # it is the run that is cancelled
-                    raise
+                    await self._calls.keep(call, outcome)
             finally:
                 ended[call.id].set()
 
@@ -332,9 +327,7 @@ class Run:
                 group.start_soon(work, call, outcome)
             for call in calls:
                 await ended[call.id].wait()
-                # a tool that cancelled its own task left none
-                result = self._calls.ended.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
-                limit = await self._tell(call, result) or limit
+                limit = await self._tell(call, self._calls.ended[call.id]) or limit
         return limit
 
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:
