@@ -110,6 +110,7 @@ class Run:
         The events tell of the calls that were announced.
         """
         of_program = [*self._program.stopped()] if self._program else []
+        self._leave_program()
         calls = self._calls
         idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
         known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | calls.ended  # noqa: A001
@@ -261,10 +262,14 @@ class Run:
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
             return outcome
-        self._program = None
-        self.savings += program.savings
-        self.written += program.files
+        self._leave_program()
         return await self._tell(ready.call, outcome) or program.limit
+
+    def _leave_program(self) -> None:
+        if self._program:
+            self.savings += self._program.savings
+            self.written += self._program.files
+            self._program = None
 
     def _window(self, calls: deque[ToolCall], tools: dict[str, Tool]) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time."""
