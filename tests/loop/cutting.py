@@ -63,7 +63,11 @@ _steps: ContextVar[Steps | None] = ContextVar("_steps", default=None)
 
 def _new_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
     steps = _steps.get()
-    return asyncio.Task(work if steps is None else _whole(Stepped(work, steps)), loop=loop, **options)
+    if steps is None:
+        return asyncio.Task(work, loop=loop, **options)
+    task = asyncio.Task(_whole(Stepped(work, steps)), loop=loop, **options)
+    task.add_done_callback(lambda _: work.close())  # it was not even begun, if the task was cancelled so soon
+    return task
 
 
 @contextlib.contextmanager

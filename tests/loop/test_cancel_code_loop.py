@@ -1,11 +1,9 @@
 """A turn whose code calls tools is cut at every await point of its tasks; the next is always taken."""
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +11,7 @@ import pytest
 
 from tests.conftest import ROUTES, Route
 from tests.loop.cutting import Way, cut, stepping
+from tests.processes import alive, descendants
 from treadle import (
     Approval,
     AsyncSession,
@@ -36,24 +35,6 @@ print(int(one) + int(two))
 AGAIN = "import os\nprint(6 * 7, sorted(os.listdir()))"
 
 
-def descendants(pid: int) -> set[int]:
-    children: set[int] = set()
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            children |= set(map(int, (thread / "children").read_text("ascii").split()))
-        except OSError:  # it has just ended
-            continue
-    return children.union(*map(_descendants, children))
-
-
-def _descendants(pid: int) -> set[int]:
-    return descendants(pid) if Path(f"/proc/{pid}/task").exists() else set()
-
-
-def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
-
-
 @dataclass(slots=True)
 class Tools:
     """Tools, and which processes were there when they ran."""
@@ -63,7 +44,7 @@ class Tools:
 
     async def wait(self, n: int) -> int:
         """Wait."""
-        self.processes |= descendants(os.getpid())
+        self.processes |= descendants()
         self.running += 1
         try:
             await anyio.sleep(0.001)
@@ -141,7 +122,7 @@ async def session_of(
     scene: Scene, tools: Tools, where: Mapping[str, Any], **more: Any
 ) -> AsyncGenerator[AsyncSession]:
     """A session; after its end nothing of it is left."""
-    before = descendants(os.getpid())
+    before = descendants()
     tasks = asyncio.all_tasks()
     async with aagent_session(
         Harness.CODE_LOOP, sandbox=isolated(), tools=[tools.wait], **scene.options, **where, **more
@@ -149,7 +130,7 @@ async def session_of(
         yield session
     assert tools.running == 0
     assert not alive(tools.processes - before)
-    assert descendants(os.getpid()) <= before
+    assert descendants() <= before
     left = {task for task in asyncio.all_tasks() - tasks if "aiohttp" not in repr(task)}
     assert left == set()
 
