@@ -3,7 +3,7 @@
 import json
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -33,6 +33,7 @@ from treadle import (
     tool,
 )
 from treadle.conversation.request import ToolSpec
+from treadle.loop.stream import AsyncEventStream
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox, local
 from treadle.testing import ScriptedModel, Step, call, say
@@ -52,20 +53,20 @@ def add(a: int, b: int) -> int:
 
 async def play(script: Sequence[Step], **options: Any) -> Result:
     """A turn in a container of its own."""
-    options = {"sandbox": isolated(), "model": ScriptedModel(script), **options}
+    everything: dict[str, Any] = {"sandbox": isolated(), "model": ScriptedModel(script), **options}
     with anyio.fail_after(DEADLINE_S):
-        return await aagent(Harness.CODE_LOOP, "go", **options)
+        return await aagent(Harness.CODE_LOOP, "go", **everything)
 
 
-async def finished(started: "Coroutine[Any, Any, Result] | treadle.AsyncEventStream") -> Result:
+async def finished(started: "Coroutine[Any, Any, Result] | AsyncEventStream") -> Result:
     """The result of a turn, streamed or not."""
-    if not isinstance(started, treadle.AsyncEventStream):
-        return await started
-    events = [event async for event in started]
-    result = started.result
-    assert result
-    assert events == [*result.events, Done(result)]
-    return result
+    if isinstance(started, AsyncEventStream):
+        events = [event async for event in started]
+        result = started.result
+        assert result
+        assert events == [*result.events, Done(result)]
+        return result
+    return await started
 
 
 def read(result: Result) -> list[str]:
@@ -608,7 +609,7 @@ async def test_megabytes_of_output_are_cut_for_the_model_and_for_listeners() -> 
 
 def refused(**options: Any) -> None:
     """The options are checked at the call: nothing is awaited."""
-    started: Any = aagent(Harness.CODE_LOOP, "go", **options)
+    started = cast("Any", aagent(Harness.CODE_LOOP, "go", **options))
     started.close()
 
 

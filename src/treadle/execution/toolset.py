@@ -14,6 +14,7 @@ from treadle.execution.journal import MemoryJournal
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
 from treadle.sandbox.isolation import Isolated
+from treadle.tools.ending import ended
 from treadle.tools.results import fit
 from treadle.tools.toolset import (
     ProgramEnd,
@@ -125,8 +126,7 @@ class CodeTool(ProgramTool):
             result = await cell.finished()
         except asyncio.CancelledError:
             cell.cancel()
-            with anyio.CancelScope(shield=True):  # the container bounds it
-                await cell.ended()
+            await ended(asyncio.get_running_loop().create_task(cell.ended()))  # the container bounds it
             raise
         except ContainerDied as died:
             self._lost = False
@@ -157,7 +157,12 @@ class CodeTool(ProgramTool):
             return self._container
 
     async def close(self) -> None:
-        """End the container, and all that is needed for one."""
+        """End the container, and all that is needed for one, also if this is cancelled."""
+        closing = asyncio.get_running_loop().create_task(self._close())  # waited for, here and now
+        await ended(closing)
+        closing.result()
+
+    async def _close(self) -> None:
         async with self._turn:
             containers, self._containers, self._container = self._containers, None, None
             if containers:

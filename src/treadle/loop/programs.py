@@ -16,6 +16,7 @@ from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.loop.calls import NOT_RUN, Calls, need, told
 from treadle.loop.gate import Gate
 from treadle.loop.waiting import Waiting
+from treadle.tools.ending import ended
 from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
@@ -201,6 +202,7 @@ class Running:
             end = ProgramEnd(explain(error), None, is_error=True)
         else:
             end = work.result()
+        self._notes += [f"[{NOT_RUN.format(why=why)}]" for why in self.calls.counts.refused]
         self.files = tuple(end.files)
         self._printed_bytes = end.printed_bytes
         result = ToolResult(self.id, end.text, end.is_error)
@@ -237,17 +239,15 @@ class Running:
             self._work.cancel()
 
     async def close(self) -> None:
-        """Stop it, and wait for that, however often the wait is cancelled: the container bounds it."""
+        """Stop it, and wait until it has stopped: softly at first, which the container bounds."""
         if self._work is None:
             return
         self._stop()
-        cancelled: asyncio.CancelledError | None = None
-        while not self._work.done():
-            try:
-                await asyncio.wait([self._work])
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if not self._work.cancelled():
-            self._work.exception()  # looked at: it warns nobody
-        if cancelled:
-            raise cancelled
+        self._work.add_done_callback(_looked_at)
+        await ended(self._work)
+
+
+def _looked_at(work: "asyncio.Task[ProgramEnd]") -> None:
+    """An error of it warns nobody."""
+    if not work.cancelled():
+        work.exception()

@@ -100,6 +100,11 @@ class Container:
         raise self._end_for("it was not ready in time", "timeout")
 
     @property
+    def died(self) -> str | None:
+        """Why it is gone, if it is."""
+        return self._died[0] if self._died else None
+
+    @property
     def _end(self) -> ContainerDied:
         """A new one each time: what is raised again and again grows."""
         return ContainerDied(*(self._died or ("the container is closed", "closed")))
