@@ -53,9 +53,10 @@ def add(a: int, b: int) -> int:
 
 async def play(script: Sequence[Step], **options: Any) -> Result:
     """A turn in a container of its own."""
-    everything: dict[str, Any] = {"sandbox": isolated(), "model": ScriptedModel(script), **options}
+    options.setdefault("model", ScriptedModel(script))
+    where = options.pop("sandbox", isolated())
     with anyio.fail_after(DEADLINE_S):
-        return await aagent(Harness.CODE_LOOP, "go", **everything)
+        return await aagent(Harness.CODE_LOOP, "go", sandbox=where, stream=False, **options)
 
 
 async def finished(started: "Coroutine[Any, Any, Result] | AsyncEventStream") -> Result:

@@ -82,6 +82,17 @@ def stepping() -> Generator[None]:
         loop.set_task_factory(before)
 
 
+@contextlib.contextmanager
+def count_steps(steps: Steps) -> Generator[Steps]:
+    """Tasks that are started in here are counted by `steps`."""
+    token = _steps.set(steps)
+    try:
+        with stepping():
+            yield steps
+    finally:
+        _steps.reset(token)
+
+
 Way: TypeAlias = Literal["cancel", "cancel twice", "interrupt"]
 """The task of the caller is cancelled, once or again soon after, or its session is interrupted."""
 

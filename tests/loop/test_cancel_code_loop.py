@@ -59,7 +59,6 @@ class Scene:
 
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     streamed: bool = False
-    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
     def __call__(self, request: ModelRequest) -> Step:
         prompt = max(at for at, each in enumerate(request.messages) if each.role == "user" and each.text)

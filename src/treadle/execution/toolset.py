@@ -13,8 +13,8 @@ from treadle.execution.containers import Container, Containers, Rules
 from treadle.execution.journal import MemoryJournal
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
+from treadle.sandbox.ending import ended
 from treadle.sandbox.isolation import Isolated
-from treadle.tools.ending import ended
 from treadle.tools.results import fit
 from treadle.tools.toolset import (
     ProgramEnd,

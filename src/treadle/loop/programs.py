@@ -16,7 +16,7 @@ from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.loop.calls import NOT_RUN, Calls, need, told
 from treadle.loop.gate import Gate
 from treadle.loop.waiting import Waiting
-from treadle.tools.ending import ended
+from treadle.sandbox.ending import ended
 from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
