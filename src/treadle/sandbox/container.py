@@ -171,14 +171,11 @@ class Container:
             await self._ended(cell)
         finally:
             self._over(cell)
-            winding_up = loop.create_task(
-                self._wind_up(cell)
-            )  # waited for, here and now; all of it is bounded
-            await ended(winding_up)  # what it printed would be the next cell's
-        taken = winding_up.result()
-        truncated = any(cut for _, cut in taken)
+            # not cut off: what it printed would be the next cell's
+            await ended(winding_up := loop.create_task(self._wind_up(cell)))
+        (stdout, cut), (stderr, cut_too) = winding_up.result()
         failure = cell.ended.result()
-        return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
+        return Outcome(stdout, stderr, cut or cut_too, failure, cell.timed_out, loop.time() - began)
 
     async def _ended(self, cell: Cell) -> None:
         """Wait for the end of a cell. Nobody else does: if this is cancelled, the code is stopped."""
