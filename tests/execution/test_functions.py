@@ -1,5 +1,6 @@
 """How code in a container calls tools, and what it gets."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -333,3 +334,18 @@ async def test_a_tool_of_another_cell_is_no_tool_of_this_one(container: Containe
     outcome = await container.execute("now = 1\nprint(now, x)")
 
     assert outcome.stdout == "1 {}\n", outcome.stderr
+
+
+async def test_a_call_that_cancels_its_own_task_fails_and_the_code_goes_on(container: Container) -> None:
+    async def cancel_self(call: Call) -> object:
+        task = asyncio.current_task()
+        assert task
+        task.cancel()
+        await asyncio.sleep(1)
+        return "never"
+
+    code = "try:\n    await now()\nexcept ToolError as error:\n    print(error)"
+    told = [stub.told for stub in stubs(SPECS).values()]
+    outcome = await container.execute(code, tools=told, on_call=cancel_self, limit_s=5)
+
+    assert (outcome.stdout, outcome.timed_out) == ("CancelledError\n", False)

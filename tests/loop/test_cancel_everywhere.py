@@ -3,16 +3,16 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import pytest
 from pydantic import BaseModel
 
 from tests.conftest import Route
+from tests.loop.cutting import Way, cut, stepping
 from treadle import (
     Approval,
     AsyncSession,
@@ -28,74 +28,6 @@ from treadle.conversation.request import ModelRequest
 from treadle.loop.run import NEVER_BEGAN
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.testing import ScriptedModel, Step, call, say, think
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Steps:
-    """Counts the await points of a turn, in whichever of its tasks, and cuts the turn at one of them."""
-
-    at: int
-    cut: Callable[[], object]
-    taken: int = 0
-
-    @property
-    def reached(self) -> bool:
-        return self.taken > self.at
-
-    def take(self) -> None:
-        if self.taken == self.at:
-            self.cut()
-        self.taken += 1
-
-
-class Stepped(Awaitable[T]):
-    """`work`, counted by `steps` whenever it is about to wait."""
-
-    def __init__(self, work: Coroutine[Any, Any, T], steps: Steps) -> None:
-        self._work = work
-        self._steps = steps
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        inner = self._work.__await__()
-        thrown: BaseException | None = None
-        while True:
-            self._steps.take()
-            try:
-                future = inner.send(None) if thrown is None else inner.throw(thrown)
-            except StopIteration as stop:
-                return stop.value
-            try:
-                yield future
-                thrown = None
-            except BaseException as error:  # noqa: BLE001, RUF100 - handed to the work, whatever it is
-                thrown = error
-
-
-async def _whole(work: Awaitable[T]) -> T:
-    return await work
-
-
-_steps: ContextVar[Steps | None] = ContextVar("_steps", default=None)
-"""Of the turn to which a task belongs; tasks of the fake provider belong to none."""
-
-
-def _new_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> "asyncio.Task[Any]":
-    steps = _steps.get()
-    return asyncio.Task(work if steps is None else _whole(Stepped(work, steps)), loop=loop, **options)
-
-
-@contextlib.contextmanager
-def stepping() -> Generator[None]:
-    """Every task that is started by a turn with `Steps` is counted by them."""
-    loop = asyncio.get_running_loop()
-    before = loop.get_task_factory()
-    loop.set_task_factory(_new_task)
-    try:
-        yield
-    finally:
-        loop.set_task_factory(before)
 
 
 class City(BaseModel):
@@ -192,25 +124,15 @@ async def play(session: AsyncSession, prompt: str, reader_s: float | None) -> Re
     return stream.result
 
 
-async def cut_turn(session: AsyncSession, scene: Scene, at: int, way: str) -> bool:
-    """Play a turn that is cut at its `at`-th await point; whether it came that far.
-
-    Args:
-        way: `cancel` the task of the caller, or `interrupt` the session.
-    """
-    steps = Steps(at, session.interrupt)
-    token = _steps.set(steps)
-    task = asyncio.get_running_loop().create_task(play(session, "go", scene.reader_s))
-    _steps.reset(token)
-    if way == "cancel":
-        steps.cut = task.cancel
-    await asyncio.wait([task])
+async def cut_turn(session: AsyncSession, scene: Scene, at: int, way: Way) -> bool:
+    """Play a turn that is cut at its `at`-th await point; whether it came that far."""
+    task, reached = await cut(session, play(session, "go", scene.reader_s), at, way)
     if not task.cancelled():
         result = task.result()
         assert result
         assert result.stop_reason in ("done", "cancelled")
         check_events(result)
-    return steps.reached
+    return reached
 
 
 def check_events(result: Result) -> None:
@@ -248,7 +170,7 @@ def outcomes(name: str, n: object) -> list[str]:
     return [f"{error} string as an integer (got 'x')", "ValueError: unknown tool 'nobody'"]
 
 
-async def cut_everywhere(scene: Scene, way: str, route: Route, folder: LocalSandbox) -> int:
+async def cut_everywhere(scene: Scene, way: Way, route: Route, folder: LocalSandbox) -> int:
     """Cut the turn of `scene` at each await point; how many there were."""
     points, reached = 0, True
     with stepping():
@@ -276,7 +198,7 @@ async def cut_everywhere(scene: Scene, way: str, route: Route, folder: LocalSand
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("name", SCENES)
 async def test_whatever_await_is_cut_the_next_turn_is_valid(
-    name: str, streamed: bool, way: str, route: Route, folder: LocalSandbox
+    name: str, streamed: bool, way: Way, route: Route, folder: LocalSandbox
 ) -> None:
     scene = SCENES[name]
     if streamed:
@@ -287,7 +209,7 @@ async def test_whatever_await_is_cut_the_next_turn_is_valid(
 
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
 @pytest.mark.parametrize("name", READ_SLOWLY)
-async def test_however_slow_the_reader_is(name: str, way: str, route: Route, folder: LocalSandbox) -> None:
+async def test_however_slow_the_reader_is(name: str, way: Way, route: Route, folder: LocalSandbox) -> None:
     assert await cut_everywhere(READ_SLOWLY[name], way, route, folder) > 25
 
 

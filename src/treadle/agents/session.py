@@ -106,10 +106,11 @@ class AsyncSession:
             self._check_open()
             self._check_idle()
             self._turn = turn
-            outcome = await self._play(turn)
-            if close_after:
-                await self.aclose()
-            return outcome
+            try:
+                return await self._play(turn)
+            finally:
+                if close_after:
+                    await self.aclose()
 
         return AsyncEventStream(play, turn, denies_unanswered=self._terms.on_approval is None)
 

@@ -79,7 +79,9 @@ class Container:
 
     @property
     def expired(self) -> bool:
-        return self._gone is not None or (not self.is_busy and self._rules.now() >= self._expires())
+        if self._gone is not None or self._sandboxed.died:
+            return True
+        return not self.is_busy and self._rules.now() >= self._expires()
 
     async def execute(
         self,
@@ -201,7 +203,7 @@ class Container:
 
     def _check(self) -> None:
         if self.expired:
-            why = self._gone or "it was not used for too long"
+            why = self._gone or self._sandboxed.died or "it was not used for too long"
             raise ContainerGone(f"container {self.id} has ended ({why}): make another, its state is lost")
 
     def _checked(self) -> Sandboxed:

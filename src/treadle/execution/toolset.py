@@ -13,6 +13,7 @@ from treadle.execution.containers import IDLE_S, Container, Containers, Rules
 from treadle.execution.journal import MemoryJournal
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
+from treadle.sandbox.ending import ended
 from treadle.sandbox.isolation import Isolated
 from treadle.tools.results import fit
 from treadle.tools.toolset import (
@@ -62,8 +63,10 @@ class CodeTool(ProgramTool):
     _container: Container | None = field(default=None, init=False)
     _journal: MemoryJournal = field(default_factory=MemoryJournal, init=False)
     _described: tuple[Sequence[ToolSpec], ToolSpec] | None = field(default=None, init=False)
-    _had_one: bool = field(default=False, init=False)
-    """A container before."""
+    _missing: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False)
+    """Of `files`: those that are not in the container yet."""
+    _lost: bool = field(default=False, init=False)
+    """A container before, of whose end the model has not read."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
     _guard: AsyncGenerator[None] | None = field(default=None, init=False)
     """Ends what is open with the event loop, or when nobody knows this any more."""
@@ -123,7 +126,7 @@ class CodeTool(ProgramTool):
 
     async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
         """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
-        container, notes = await self._usable_container()
+        container = await self._usable_container()
         specs = [tool.spec for tool in self.tools_of_code.tools()]
         code = self.code(arguments)
         cell = await container.execute(code, tools=specs, on_output=host.printed, serve=host.call)
@@ -131,36 +134,43 @@ class CodeTool(ProgramTool):
             result = await cell.finished()
         except asyncio.CancelledError:
             cell.cancel()
-            with anyio.CancelScope(shield=True):  # the container bounds it
-                await cell.ended()
+            await ended(asyncio.get_running_loop().create_task(cell.ended()))  # the container bounds it
             raise
         except ContainerDied as died:
+            self._lost = False
             return ProgramEnd(
                 f"{died}. Variables and files are gone; the next run has a new one.", None, True
             )
         finally:
             self._journal.forget(cell.id)
-        text, printed = _told(result, notes)
+        text, printed = _told(result, [_NEW] if self._lost else [])
+        self._lost = False
         return ProgramEnd(
             text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
         )
 
-    async def _usable_container(self) -> tuple[Container, list[str]]:
-        """The container of the session, and what the model has to know of it."""
+    async def _usable_container(self) -> Container:
+        """The container of the session, with all files in it."""
         await self.prepare()
         assert self._containers
         async with self._turn:
-            if self._container and not self._container.expired:
-                return self._container, []
-            self._container = await self._containers.create(_OWNER)
-            for path, data in self.files.items():
+            if self._container is None or self._container.expired:
+                made = await self._containers.create(_OWNER)
+                self._lost = self._container is not None
+                self._container, self._missing = made, dict(self.files)
+            while self._missing:  # whoever began this may have been cancelled
+                path, data = next(iter(self._missing.items()))
                 await self._container.put(path, data)
-            notes = [_NEW] if self._had_one else []
-            self._had_one = True
-            return self._container, notes
+                del self._missing[path]
+            return self._container
 
     async def close(self) -> None:
-        """End the container, and all that is needed for one."""
+        """End the container, and all that is needed for one, also if this is cancelled."""
+        closing = asyncio.get_running_loop().create_task(self._close())  # waited for, here and now
+        await ended(closing)
+        closing.result()
+
+    async def _close(self) -> None:
         async with self._turn:
             guard, self._guard, self._containers, self._container = self._guard, None, None, None
             if guard:

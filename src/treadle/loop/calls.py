@@ -1,15 +1,18 @@
 """The calls of a turn, told, allowed and run in one way: those of the model, and those of its code."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import anyio
 import anyio.lowlevel
 
 from treadle.conversation import events
 from treadle.conversation.blocks import ToolCall, ToolResult
 from treadle.conversation.events import Decision
+from treadle.conversation.history import INTERRUPTED
 from treadle.loop.limits import ToolCounts
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, ApprovalGiven, ApprovalNeeded, Given, Need
 from treadle.telemetry import is_recording, record
@@ -99,6 +102,15 @@ class Calls:
         if is_recording():
             record("tool call", {"tool": call.name, "id": call.id, "error": result.is_error})
         return result
+
+    async def keep(self, call: ToolCall, outcome: Outcome) -> None:
+        """As `result`, in a task of a group, which the tool may cancel; the result is in `ended`."""
+        try:
+            self.ended[call.id] = await self.result(outcome)
+        except asyncio.CancelledError:
+            if anyio.current_effective_deadline() == -math.inf:  # it is the group that is cancelled
+                raise
+            self.ended[call.id] = ToolResult(call.id, INTERRUPTED, is_error=True)
 
 
 def need(needs: Needs, code: str | None = None) -> Need:

@@ -26,7 +26,6 @@ class Gate:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._queue.remove((places, turn))
                 self._admit()  # who stood behind may need less
             else:  # both at once
                 self.leave(places)
@@ -38,7 +37,8 @@ class Gate:
         self._admit()
 
     def _admit(self) -> None:
-        while self._queue and self._free >= self._queue[0][0]:
+        while self._queue and (self._queue[0][1].cancelled() or self._free >= self._queue[0][0]):
             places, turn = self._queue.popleft()
-            self._free -= places
-            turn.set_result(None)
+            if not turn.cancelled():  # it does not know it yet
+                self._free -= places
+                turn.set_result(None)

@@ -1,7 +1,7 @@
 """What a turn may spend, and how the loop notices that it is spent, or that it goes round in circles."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from treadle.conversation.blocks import Document, Image, Text, ToolCall, ToolResult
@@ -58,12 +58,19 @@ class ToolCounts:
 
     _ran: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Ids of calls by tool: a call that is looked at twice, before and after an approval, counts once."""
-    _refused: set[str] = field(default_factory=set[str])
+    _refused: dict[str, str] = field(default_factory=dict[str, str])
+    """By tool: why, since the last reply."""
     _told: set[str] = field(default_factory=set[str])
 
     def next_reply(self) -> None:
         """The model has read what was refused so far."""
-        self._told |= self._refused
+        self._told |= self._refused.keys()
+        self._refused.clear()
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """Why calls since the last reply may not run."""
+        return tuple(self._refused.values())
 
     def refusal(self, call: ToolCall, tool: Tool, *, runs: bool) -> str:
         """Why `call` may not run, or nothing; it counts if it `runs` now, and not if it still waits."""
@@ -72,8 +79,9 @@ class ToolCounts:
             return ""
         ran = self._ran.setdefault(call.name, set())
         if call.id not in ran and len(ran) >= limit:
-            self._refused.add(call.name)
-            return f"{call.name} may run {times(limit)} for one prompt, and did; go on without it"
+            why = f"{call.name} may run {times(limit)} for one prompt, and did; go on without it"
+            self._refused[call.name] = why
+            return why
         if runs:
             ran.add(call.id)
         return ""

@@ -12,10 +12,11 @@ from treadle.conversation import events
 from treadle.conversation.blocks import ToolCall, ToolResult
 from treadle.conversation.events import CODE_CALLER, CodeExecution, LimitReached
 from treadle.conversation.history import INTERRUPTED
-from treadle.conversation.usage import Savings
+from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.loop.calls import NOT_RUN, Calls, need, told
 from treadle.loop.gate import Gate
 from treadle.loop.waiting import Waiting
+from treadle.sandbox.ending import ended
 from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
@@ -40,7 +41,6 @@ class Running:
     limit: LimitReached | None = field(default=None, init=False)
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
-    savings: Savings = field(default_factory=lambda: Savings(programs=1), init=False)
     _gate: Gate = field(init=False)
     _work: "asyncio.Task[ProgramEnd] | None" = field(default=None, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -56,9 +56,12 @@ class Running:
     _rounds: int = field(default=0, init=False)
     """Times that it made a call while no other was open."""
     _result_bytes: int = field(default=0, init=False)
+    _printed_bytes: int = field(default=0, init=False)
+    """Of what the model reads."""
     _told_chars: int = field(default=0, init=False)
     _notes: list[str] = field(default_factory=list[str], init=False)
     """What the model has to know beside what the code printed."""
+    _told: Literal["nothing", "its start", "its end"] = field(default="nothing", init=False)
 
     def __post_init__(self) -> None:
         self._gate = Gate(self.max_parallel)
@@ -70,6 +73,14 @@ class Running:
     @property
     def code(self) -> str:
         return self.tool.code(self.ready.arguments)
+
+    @property
+    def savings(self) -> Savings:
+        """So far."""
+        if self._told == "nothing":
+            return NO_SAVINGS
+        spared = max(0, self._result_bytes - self._printed_bytes)
+        return Savings(1, self._made, max(0, self._rounds - 1), spared)
 
     @property
     def asked(self) -> Mapping[str, str]:
@@ -92,6 +103,7 @@ class Running:
         return await self._ended(work)
 
     async def _begin(self) -> "asyncio.Task[ProgramEnd]":
+        self._told = "its start"
         await self.calls.emit(CodeExecution(self.id, "start", self.code))
         self.calls.began.add(self.id)
         # owned by this object: `close` ends it
@@ -106,7 +118,8 @@ class Running:
             if self.calls.decided(needs.call):
                 del self._asked[id_]
                 self._busy += 1
-                decided.set_result(None)
+                if not decided.done():  # it is cancelled, and does not know it yet
+                    decided.set_result(None)
 
     async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
         """Run a tool for the program."""
@@ -121,7 +134,8 @@ class Running:
             result, kind = await self._served(call)
             del self._open[call.id]
             self.calls.ended.pop(call.id, None)
-            await self.calls.emit(told(result))
+            if call.id in self.calls.announced:
+                await self.calls.emit(told(result))
         finally:
             self._busy -= 1
             self._stir()
@@ -137,8 +151,7 @@ class Running:
         tools = self.tool.callable()
         if limit := self.calls.counts.stops(call, tools):
             self.limit = limit
-            if self._work:
-                self._work.cancel()
+            self._stop()
             return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
         outcome = await self.calls.look_at(call, tools)
         while isinstance(outcome, Needs):
@@ -159,7 +172,9 @@ class Running:
 
     async def _run(self, ready: Ready) -> tuple[ToolResult, ErrorKind]:
         with anyio.move_on_after(CALL_S if ready.tool.policy.timeout_s is None else None):
-            result = await self.calls.result(ready)
+            async with anyio.create_task_group() as group:  # a tool may cancel the task that it runs in
+                group.start_soon(self.calls.keep, ready.call, ready)
+            result = self.calls.ended[ready.call.id]
             return result, "ToolError" if result.is_error else ""
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"
@@ -194,23 +209,21 @@ class Running:
             end = ProgramEnd(explain(error), None, is_error=True)
         else:
             end = work.result()
+        self._notes += [f"[{NOT_RUN.format(why=why)}]" for why in self.calls.counts.refused]
         self.files = tuple(end.files)
-        self._count(end)
-        await self.calls.emit(
-            CodeExecution(
-                self.id,
-                "end",
-                return_code=end.return_code,
-                duration_s=end.duration_s,
-                tool_calls=self._made,
-            )
-        )
+        self._printed_bytes = end.printed_bytes
         result = ToolResult(self.id, end.text, end.is_error)
-        return noted(result, "\n".join(self._notes)) if self._notes else result
+        if self._notes:
+            result = noted(result, "\n".join(self._notes))
+        self.calls.ended[self.id] = result  # the turn may end while it is told
+        self._told = "its end"
+        await self.calls.emit(self._end(end.return_code, end.duration_s))
+        return result
 
-    def _count(self, end: ProgramEnd) -> None:
-        spared = max(0, self._result_bytes - end.printed_bytes)
-        self.savings = Savings(1, self._made, max(0, self._rounds - 1), spared)
+    def _end(self, return_code: int | None = None, duration_s: float = 0.0) -> CodeExecution:
+        return CodeExecution(
+            self.id, "end", return_code=return_code, duration_s=duration_s, tool_calls=self._made
+        )
 
     def settle(self) -> Iterator[events.Event]:
         """What there is to tell of calls that have no result, and of a program that was stopped."""
@@ -224,13 +237,24 @@ class Running:
     def stopped(self) -> Iterator[events.Event]:
         """What there is to tell of a program that the end of its turn stopped."""
         yield from self.settle()
-        if self._work:
-            yield CodeExecution(self.id, "end", tool_calls=self._made)
+        if self._told == "its start":
+            yield self._end()
+
+    def _stop(self) -> None:
+        """Once: a second time would cut off what it does to stop."""
+        if self._work and not self._work.cancelling():
+            self._work.cancel()
 
     async def close(self) -> None:
         """Stop it, and wait until it has stopped: softly at first, which the container bounds."""
-        if self._work and not self._work.done():
-            self._work.cancel()
-            await asyncio.wait([self._work])
-        if self._work and not self._work.cancelled():
-            self._work.exception()  # looked at: it warns nobody
+        if self._work is None:
+            return
+        self._stop()
+        self._work.add_done_callback(_looked_at)
+        await ended(self._work)
+
+
+def _looked_at(work: "asyncio.Task[ProgramEnd]") -> None:
+    """An error of it warns nobody."""
+    if not work.cancelled():
+        work.exception()

@@ -1,7 +1,5 @@
 """The loop. One for every way to use it: streamed or not, with approvals or without."""
 
-import asyncio
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +10,7 @@ import anyio
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
-from treadle.conversation.history import INTERRUPTED, History
+from treadle.conversation.history import History
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.errors import OutputInvalid
@@ -113,6 +111,7 @@ class Run:
         The events tell of the calls that were announced.
         """
         of_program = [*self._program.stopped()] if self._program else []
+        self._leave_program()
         calls = self._calls
         idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
         known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | calls.ended  # noqa: A001
@@ -264,10 +263,14 @@ class Run:
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
             return outcome
-        self._program = None
-        self.savings += program.savings
-        self.written += program.files
+        self._leave_program()
         return await self._tell(ready.call, outcome) or program.limit
+
+    def _leave_program(self) -> None:
+        if self._program:
+            self.savings += self._program.savings
+            self.written += self._program.files
+            self._program = None
 
     def _window(self, calls: deque[ToolCall], tools: dict[str, Tool]) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time."""
@@ -323,10 +326,7 @@ class Run:
         async def work(call: ToolCall, outcome: Outcome) -> None:
             try:
                 async with limiter:
-                    self._calls.ended[call.id] = await self._calls.result(outcome)
-            except asyncio.CancelledError:
-                if anyio.current_effective_deadline() == -math.inf:  # it is the run that is cancelled
-                    raise
+                    await self._calls.keep(call, outcome)
             finally:
                 ended[call.id].set()
 
@@ -335,9 +335,7 @@ class Run:
                 group.start_soon(work, call, outcome)
             for call in calls:
                 await ended[call.id].wait()
-                # a tool that cancelled its own task left none
-                result = self._calls.ended.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
-                limit = await self._tell(call, result) or limit
+                limit = await self._tell(call, self._calls.ended[call.id]) or limit
         return limit
 
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:

@@ -127,8 +127,7 @@ class Turn:
             record("turn failed", {"error": type(raised).__name__}, level=logging.WARNING)
         finally:
             try:
-                with anyio.CancelScope(shield=True):  # the container bounds it
-                    await run.close()
+                await run.close()
             finally:
                 # on every way out, also when this very task is cancelled: what is open has an unknown outcome
                 interrupted = run.interrupt()

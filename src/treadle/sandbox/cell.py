@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -149,8 +149,7 @@ class Cell:
                 raise NameError(f"there is no tool {call.name!r}")
             value = await self.on_call(call)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task and task.cancelling():
+            if self._stopping:
                 raise
             answer = partial(_raised, call, error)
         except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
@@ -171,7 +170,10 @@ class Cell:
 
     async def close(self) -> None:
         """Wait for the handlers of calls that were cancelled, and for the listener; within bounds."""
-        self.drop()
+        self.stop()
+        for task in self._owned:
+            if not task.cancelling():  # a second time would cut off how it ends
+                task.cancel()
         if self.live:
             await self.live.close()
         if self._tasks:
@@ -180,8 +182,12 @@ class Cell:
     def drop(self) -> None:
         """Cancel what is left of it; nobody waits for that."""
         self.stop()
-        for task in (*self._tasks, *([self._sending] if self._sending else [])):
+        for task in self._owned:
             task.cancel()
+
+    @property
+    def _owned(self) -> "Sequence[asyncio.Task[None]]":
+        return (*self._tasks, *([self._sending] if self._sending else []))
 
 
 def _given(call: Call, value: object) -> bytes:

@@ -14,6 +14,7 @@ from treadle.sandbox.bridge.frames import Call, Ended, Failure, Ready, Said, Vio
 from treadle.sandbox.bridge.host import Bridge
 from treadle.sandbox.cell import Cell, Clock, OnCall
 from treadle.sandbox.control import Broken, Control, Steps, text
+from treadle.sandbox.ending import ended
 from treadle.sandbox.ends import Ends
 from treadle.sandbox.excess import Reason, told_excess
 from treadle.sandbox.files import MAX_GET_BYTES, Collected, Files, Listing, Marks
@@ -100,6 +101,11 @@ class Container:
         raise self._end_for("it was not ready in time", "timeout")
 
     @property
+    def died(self) -> str | None:
+        """Why it is gone, if it is."""
+        return self._died[0] if self._died else None
+
+    @property
     def _end(self) -> ContainerDied:
         """A new one each time: what is raised again and again grows."""
         return ContainerDied(*(self._died or ("the container is closed", "closed")))
@@ -165,10 +171,11 @@ class Container:
             await self._ended(cell)
         finally:
             self._over(cell)
-            taken = await self._wind_up(cell)
-        truncated = any(cut for _, cut in taken)
+            # not cut off: what it printed would be the next cell's
+            await ended(winding_up := loop.create_task(self._wind_up(cell)))
+        (stdout, cut), (stderr, cut_too) = winding_up.result()
         failure = cell.ended.result()
-        return Outcome(taken[0][0], taken[1][0], truncated, failure, cell.timed_out, loop.time() - began)
+        return Outcome(stdout, stderr, cut or cut_too, failure, cell.timed_out, loop.time() - began)
 
     async def _ended(self, cell: Cell) -> None:
         """Wait for the end of a cell. Nobody else does: if this is cancelled, the code is stopped."""
@@ -189,14 +196,13 @@ class Container:
 
     async def _wind_up(self, cell: Cell) -> list[tuple[str, bool]]:
         """What it printed, for each stream, and whether some of that was left out."""
-        with anyio.CancelScope(shield=True):  # all of it is bounded
-            for output in self._outputs:
-                await output.drained()
-                output.live = None
-            await cell.close()
-            if cell.interrupted:
-                with suppress(ContainerDied):
-                    await self.stats()  # what PID 1 was told is done then: the next cell is not interrupted
+        for output in self._outputs:
+            await output.drained()
+            output.live = None
+        await cell.close()
+        if cell.interrupted:
+            with suppress(ContainerDied):
+                await self.stats()  # what PID 1 was told is done then: the next cell is not interrupted
         return [output.take() for output in self._outputs]
 
     def _late(self, cell: Cell) -> None:
