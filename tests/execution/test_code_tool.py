@@ -22,7 +22,7 @@ CODE = "import os\nprint(sorted(os.listdir('skills/one')))"
 class Host:
     """Nobody's."""
 
-    async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
         raise AssertionError(f"{tool} {arguments}")
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:

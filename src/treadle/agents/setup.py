@@ -11,7 +11,7 @@ from treadle.sandbox.box import WORKSPACE, Mount
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.callers import ToolsOf
-from treadle.tools.toolset import Toolset
+from treadle.tools.toolset import ToolPolicy, Toolset
 
 if TYPE_CHECKING:
     from treadle.skills.prompt import Placed
@@ -89,7 +89,9 @@ def code_loop(
     files = {
         f"{skill.location}/{path}": data for skill in placed for path, data in skill.package.files.items()
     }
-    code = CodeTool(settings, of_code, tuple(_about(settings)), files, options.idle_s)
+    contained = not any(mount.writable for mount in settings.mounts)
+    policy = ToolPolicy(parallel=False, contained=contained)
+    code = CodeTool(settings, of_code, tuple(_about(settings)), files, options.idle_s, policy)
     direct = ToolsOf(toolsets, "direct", default="code_execution")
     watched = sandbox if isinstance(sandbox, LocalSandbox) and toolsets else _written(settings)
     return Setup(

@@ -21,8 +21,8 @@ from treadle.sandbox.output import OnOutput
 from treadle.tools.invoke import Needs, admit, invoke
 from treadle.tools.toolset import Answer, Tool
 
-Serve: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
-"""Runs a tool, by its name, with arguments."""
+Serve: TypeAlias = Callable[[str, Mapping[str, Any], bool], Awaitable[Answer]]
+"""Runs a tool, by its name, with arguments; the last: whether the code waits for no other."""
 State: TypeAlias = Literal["running", "waiting", "done"]
 
 WAIT_S = 900.0
@@ -218,7 +218,7 @@ class Cell:
             await self.journal.append(answered)
             return _told(answered)
         if self.serve:
-            answer = await self.serve(stub.spec.name, call.arguments)
+            answer = await self.serve(stub.spec.name, call.arguments, call.alone)
             answered = Answered(self.id, request_id, answer.text, answer.error)
             await self.journal.append(answered)
             return _told(answered)

@@ -54,7 +54,7 @@ class Running:
     """Open calls that wait for nobody."""
     _made: int = field(default=0, init=False)
     _rounds: int = field(default=0, init=False)
-    """Times that it made a call while no other was open."""
+    """Calls that it made while it waited for no other."""
     _result_bytes: int = field(default=0, init=False)
     _printed_bytes: int = field(default=0, init=False)
     """Of what the model reads."""
@@ -121,10 +121,10 @@ class Running:
                 if not decided.done():  # it is cancelled, and does not know it yet
                     decided.set_result(None)
 
-    async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
         """Run a tool for the program."""
         self._made += 1
-        self._rounds += not self._open
+        self._rounds += alone
         caller = {"type": CODE_CALLER, "tool_id": self.id}
         call = ToolCall(f"{self.id}.{self._made}", tool, json.dumps(arguments), caller)
         self._open[call.id] = call

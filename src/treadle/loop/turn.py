@@ -28,6 +28,9 @@ from treadle.tools.results import shown
 from treadle.tools.threads import shared_threads
 from treadle.tools.toolset import WrittenFile
 
+HANDLER_S = 1.0
+"""Seconds that a handler has to go on after its call was decided, where others wait with it."""
+
 OnApproval = Callable[[events.Approval], bool | Awaitable[bool]]
 
 
@@ -174,12 +177,21 @@ class Turn:
         if handler is None and self.listener is None:
             self._events.append(approval)
             approval.deny("no approval handler")
+        decided = anyio.Event()
+
+        async def decide(handler: OnApproval) -> None:
+            await _decide(handler, approval)
+            decided.set()
+
         async with anyio.create_task_group() as group:
             if handler:
-                group.start_soon(_decide, handler, approval)
+                group.start_soon(decide, handler)
             if not approval.answered:
                 await self._emit(approval)
             await approval.wait()
+            if handler and len(approval.together) > 1:  # it may be about to decide the others, too
+                with anyio.move_on_after(HANDLER_S):
+                    await decided.wait()
             group.cancel_scope.cancel()  # a handler that is slower than the consumer is not needed any more
         assert approval.decision
         return approval.decision

@@ -98,8 +98,8 @@ class ProgramEnd:
 class ProgramHost(Protocol):
     """What a program has outside of its container."""
 
-    async def call(self, tool: str, arguments: Mapping[str, object]) -> Answer:
-        """Run a tool for the program. Calls may be made at the same time."""
+    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
+        """Run a tool for the program. Calls may be made at the same time; `alone`: this one was not."""
         ...
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:

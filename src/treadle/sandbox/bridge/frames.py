@@ -38,6 +38,8 @@ class Call:
     arguments: Mapping[str, Any]
     size: int = field(default=0, compare=False)
     """Bytes of its frame."""
+    alone: bool = field(default=True, compare=False)
+    """Whether the code waited for no other call when it made this one, as far as it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def _read(body: bytes) -> Said:
         case {"t": "ready"}:
             return Ready()
         case {"t": "call", "id": int(number), "name": str(name), "args": dict()} if _whole(number):
-            return Call(number, name, cast("dict[str, Any]", raw)["args"], len(body))
+            fields = cast("dict[str, Any]", raw)
+            return Call(number, name, fields["args"], len(body), fields.get("alone") is not False)
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {

@@ -171,7 +171,8 @@ class Bridge:
                 return 0
             self._last += 1
             number = self._last
-            data = encoded({"t": "call", "id": number, "name": name, "args": arguments})
+            alone = not self._waiting
+            data = encoded({"t": "call", "id": number, "name": name, "args": arguments, "alone": alone})
             self._waiting[number] = deliver
             self._write_all(data)
             return number
