@@ -22,6 +22,7 @@ from tests.loop.both_ways import HOWS, Function, How, Made, play
 from treadle import Approval, tool
 from treadle.conversation.blocks import Text
 from treadle.conversation.history import INTERRUPTED
+from treadle.loop import programs
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.results import MAX_ITERATED, MAX_RESULT_CHARS, MORE
 from treadle.tools.toolset import ToolOutput
@@ -30,6 +31,12 @@ from treadle.tools.toolset import ToolOutput
 @pytest.fixture(params=HOWS)
 def how(request: pytest.FixtureRequest) -> How:
     return request.param
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, calls that are made at once may come some time apart."""
+    monkeypatch.setattr(programs, "GATHER_S", 0.5)
 
 
 class City(BaseModel):
@@ -325,6 +332,7 @@ async def test_what_is_remembered_is_not_asked_again(how: How, folder: LocalSand
     assert played.results == [("3", False), ("w", False), ("4", False), ("v", False)] * 2
 
 
+@pytest.mark.usefixtures("patient")
 async def test_calls_made_at_once_are_asked_together_and_each_has_its_own_answer(
     how: How, folder: LocalSandbox
 ) -> None:
@@ -343,6 +351,7 @@ async def test_calls_made_at_once_are_asked_together_and_each_has_its_own_answer
     assert played.results == [("3", False), ("denied: not two", True), ("5", False)]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_who_remembers_answers_the_calls_that_wait_beside(how: How, folder: LocalSandbox) -> None:
     def remember(approval: Approval) -> bool:
         approval.allow(remember=True)
