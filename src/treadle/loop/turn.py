@@ -180,7 +180,9 @@ class Turn:
             if not approval.answered:
                 await self._emit(approval)
             await approval.wait()
-            group.cancel_scope.cancel()  # a handler that is slower than the consumer is not needed any more
+            if self.listener:  # a handler that is slower than the consumer is not needed any more
+                group.cancel_scope.cancel()
+            # else it may be deciding about those that are asked together
         assert approval.decision
         return approval.decision
 
