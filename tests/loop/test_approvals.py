@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 import treadle
@@ -189,3 +190,29 @@ async def test_a_session_whose_tools_are_all_remembered_needs_nobody_any_more(fo
             if isinstance(event, Approval):
                 event.allow(remember=True)
         assert results(await session.arun("more")) == [("4", False)]
+
+
+async def test_a_handler_may_take_its_time_to_decide_about_all(folder: LocalSandbox) -> None:
+    asked: list[object] = []
+
+    async def decide(approval: Approval) -> bool:
+        asked.append(approval.input["a"])
+        for each in approval.together:
+            each.allow()
+            await anyio.sleep(0.02)
+        return True
+
+    script = [call("add", a=1, b=1) + call("add", a=2, b=2) + call("add", a=3, b=3), say("done")]
+    result = await aagent(
+        Harness.TOOL_LOOP,
+        "hi",
+        sandbox=folder,
+        tools=[add],
+        permissions="ask",
+        on_approval=decide,
+        model=ScriptedModel(script),
+        options=ToolLoopOptions(max_parallel_tools=3),
+    )
+
+    assert asked == [1]
+    assert results(result) == [("2", False), ("4", False), ("6", False)]

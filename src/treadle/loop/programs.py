@@ -21,7 +21,7 @@ from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
 
-GATHER_S = 0.05
+GATHER_S = 0.02
 """Seconds without another call after which a program waits: calls that it gathered are asked together."""
 CALL_S = 900.0
 """Seconds that a tool without a timeout of its own may take; then `TimeoutError` is raised in the code."""
