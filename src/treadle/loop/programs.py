@@ -172,9 +172,7 @@ class Running:
 
     async def _run(self, ready: Ready) -> tuple[ToolResult, ErrorKind]:
         with anyio.move_on_after(CALL_S if ready.tool.policy.timeout_s is None else None):
-            async with anyio.create_task_group() as group:  # a tool may cancel the task that it runs in
-                group.start_soon(self.calls.keep, ready.call, ready)
-            result = self.calls.ended[ready.call.id]
+            result = await self.calls.result(ready)
             return result, "ToolError" if result.is_error else ""
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"

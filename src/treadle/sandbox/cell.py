@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from treadle.conversation.history import INTERRUPTED
 from treadle.sandbox.bridge.frames import (
     MAX_CALLS,
     MAX_OUTSTANDING,
@@ -148,10 +149,11 @@ class Cell:
             if call.name not in self.names:
                 raise NameError(f"there is no tool {call.name!r}")
             value = await self.on_call(call)
-        except asyncio.CancelledError as error:
+        except asyncio.CancelledError:
             if self._stopping:
                 raise
-            answer = partial(_raised, call, error)
+            # the handler cancelled the task that it runs in
+            answer = partial(_raised, call, asyncio.CancelledError(INTERRUPTED))
         except Exception as error:  # the handler is a stranger's: what it raises is raised in the code
             answer = partial(_raised, call, error)
         else:
@@ -188,6 +190,11 @@ class Cell:
     @property
     def _owned(self) -> "Sequence[asyncio.Task[None]]":
         return (*self._tasks, *([self._sending] if self._sending else []))
+
+
+async def nobody(call: Call) -> object:
+    """Of a cell whose calls are not answered."""
+    raise NameError(f"nobody answers calls of {call.name!r}")
 
 
 def _given(call: Call, value: object) -> bytes:

@@ -12,7 +12,7 @@ from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
 from treadle.sandbox.bridge.frames import Call, Ended, Failure, Ready, Said, Violation, frame
 from treadle.sandbox.bridge.host import Bridge
-from treadle.sandbox.cell import Cell, Clock, OnCall
+from treadle.sandbox.cell import Cell, Clock, OnCall, nobody
 from treadle.sandbox.control import Broken, Control, Steps, text
 from treadle.sandbox.ending import ended
 from treadle.sandbox.ends import Ends
@@ -149,7 +149,7 @@ class Container:
         self._cells += 1
         live = Live(on_output) if on_output else None
         names = frozenset(each["name"] for each in functions)
-        cell = Cell(self._cells, self._bridge, on_call or _nobody, names, loop.create_future(), live)
+        cell = Cell(self._cells, self._bridge, on_call or nobody, names, loop.create_future(), live)
         cell.clock = Clock(self._limits.cpu_s if limit_s is None else limit_s, lambda: self._late(cell))
         self._cell = cell
         try:
@@ -397,7 +397,3 @@ class Container:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-async def _nobody(call: Call) -> object:
-    raise NameError(f"nobody answers calls of {call.name!r}")
