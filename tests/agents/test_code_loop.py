@@ -1,5 +1,6 @@
 """The code loop by its entry points: what is told, to whom, and what is left on the disk."""
 
+import asyncio
 import json
 import os
 import time
@@ -589,6 +590,72 @@ async def test_a_handler_that_decides_one_after_another_is_asked_once() -> None:
     await play([run(GATHER), say("done")], tools=[add], permissions="ask", on_approval=decide)
 
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("code_first", [True, False])
+async def test_ids_that_a_model_makes_up_are_not_taken_for_calls_of_its_code(code_first: bool) -> None:
+    ran: list[tuple[str, int]] = []
+    asked: list[tuple[str, object]] = []
+
+    @tool(requires_approval=True)
+    def look(x: int) -> int:
+        """Look."""
+        ran.append(("look", x))
+        return x
+
+    @tool(requires_approval=True, allowed_callers=["direct", "code_execution"])
+    def pay(x: int) -> int:
+        """Pay."""
+        ran.append(("pay", x))
+        return x
+
+    def decide(approval: Approval) -> bool:
+        asked.append((approval.tool, approval.input["x"]))
+        return approval.tool == "look"
+
+    made = [call("code_execution", id="a", code="print(await look(x=1))"), call("pay", id="a.1", x=999)]
+    script = [*(made if code_first else reversed(made)), say("done")]
+    result = await play(script, tools=[look, pay], on_approval=decide)
+
+    assert sorted(asked) == [("look", 1), ("pay", 999)]
+    assert ran == [("look", 1)]
+    told = [each.id for each in result.events if isinstance(each, ToolCall)]
+    assert sorted(each.id for each in result.events if isinstance(each, ToolResult)) == sorted(told)
+    assert len(set(told)) == 3
+
+
+async def test_what_the_calls_of_a_turn_move_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "MAX_MOVED_BYTES", 100_000)
+    seen: list[int] = []
+
+    def keep(text: str) -> str:
+        """Keep."""
+        seen.append(len(text))
+        return text
+
+    code = """\
+refused = 0
+for _ in range(20):
+    try:
+        await keep('x' * 10_000)
+    except ToolError as error:
+        refused += 'more than 64 MiB' in str(error)
+print(refused)
+"""
+    result = await play([run(code), run(code), say("done")], tools=[keep])
+
+    assert seen == [10_000] * 5
+    assert read(result)[:2] == ["15", "20"]
+
+
+def test_a_session_goes_on_in_another_event_loop() -> None:
+    model = ScriptedModel([run("x = 1\nprint(x)"), say("a"), run("print('x' in globals())"), say("b")])
+    session = treadle.aagent_session(Harness.CODE_LOOP, sandbox=isolated(), model=model)
+
+    first, second = (asyncio.run(session.arun(each)) for each in "ab")
+
+    assert read(first) == ["1"]
+    assert read(second) == ["[the container is new: variables and files of before are gone]\nFalse"]
 
 
 class City(BaseModel):

@@ -1,6 +1,7 @@
 """`completion` on a model in this process, and on both wires."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from treadle import (
     InvalidType,
     ModelError,
     ProgrammaticToolCallingUnsupported,
+    TreadleError,
     acompletion,
     completion,
     fold_chunks,
@@ -164,3 +166,25 @@ async def test_a_tool_that_the_model_alone_may_call_is_sent_plainly_where_nobody
         response = await acompletion(where["model"], QUESTION, stream=False, tools=tools, **_rest(where))
     assert response.choices[0].message.content == "ok"
     assert "allowed_callers" not in str(fake.requests[0].body)
+
+
+BLOCK: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"tool_calls": 5},
+        {
+            "tool_calls": [
+                {"id": [1], "function": {"name": "add"}, "provider_specific_fields": {"blocks": [BLOCK]}}
+            ]
+        },
+        {"blocks": [{**BLOCK, "caller": "x"}], "tool_calls": [{"id": "t", "function": {"name": "add"}}]},
+        {"blocks": [{**BLOCK, "caller": [1]}], "tool_calls": [{"id": "t", "function": {"name": "add"}}]},
+    ],
+)
+async def test_what_an_assistant_message_carries_may_be_anything(said: dict[str, Any]) -> None:
+    messages = [*QUESTION, {"role": "assistant", "content": "Hm", **said}]
+    with suppress(TreadleError, InvalidArgument):
+        await acompletion(ScriptedModel([say("ok")]), messages)

@@ -43,6 +43,7 @@ from treadle.models.prices import PRICED, price, prices_installed
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.isolation import Isolated
+from treadle.sandbox.paths import as_text
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.approval import PERMISSIONS, Permissions
 from treadle.tools.function import FunctionTools
@@ -214,8 +215,9 @@ def _route(given: _Given) -> Route:
 
 def _check_values(given: _Given) -> None:
     for folder in given.skills:
-        if not (Path(folder) / "SKILL.md").is_file():
-            raise InvalidArgument(f"skill {os.fspath(folder)!r} must be a folder that holds a SKILL.md")
+        path = as_text(folder)
+        if not (Path(path) / "SKILL.md").is_file():
+            raise InvalidArgument(f"skill {path!r} must be a folder that holds a SKILL.md")
     if given.permissions not in PERMISSIONS:
         raise InvalidArgument(
             f"permissions must be one of {', '.join(PERMISSIONS)}, not {given.permissions!r}"

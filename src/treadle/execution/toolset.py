@@ -68,6 +68,8 @@ class CodeTool(ProgramTool):
     _lost: bool = field(default=False, init=False)
     """A container before, of whose end the model has not read."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
+    """In which that is open."""
     _guard: AsyncGenerator[None] | None = field(default=None, init=False)
     """Ends what is open with the event loop, or when nobody knows this any more."""
 
@@ -118,11 +120,19 @@ class CodeTool(ProgramTool):
             SandboxError: the package set was not built, or this machine mounts no folders.
         """
         async with self._turn:
+            self._forget_other_loops()
             if self._containers is None:
                 rules = Rules(self.idle_s, MAX_AGE_S, per_owner=1, in_all=1, journal=self._journal)
                 opened = await Containers(self.settings, rules).__aenter__()
                 self._containers, self._guard = opened, _closing(opened)
                 await anext(self._guard)
+
+    def _forget_other_loops(self) -> None:
+        """What was opened in another event loop ended with that, or ends there by itself."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._lost = self._lost or self._container is not None
+            self._loop, self._guard, self._containers, self._container = loop, None, None, None
 
     async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
         """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
@@ -156,7 +166,7 @@ class CodeTool(ProgramTool):
         async with self._turn:
             if self._container is None or self._container.expired:
                 made = await self._containers.create(_OWNER)
-                self._lost = self._container is not None
+                self._lost = self._lost or self._container is not None
                 self._container, self._missing = made, dict(self.files)
             while self._missing:  # whoever began this may have been cancelled
                 path, data = next(iter(self._missing.items()))

@@ -41,6 +41,8 @@ class Calls:
     """Results that are not told yet: of calls behind one that still runs, or that ended with the turn."""
     announced: set[str] = field(default_factory=set[str])
     """Ids of calls that were told."""
+    moved_bytes: int = 0
+    """Of arguments and results of calls of code: all are kept until the turn ends, and code makes many."""
     _given: dict[str, Given] = field(default_factory=dict[str, Given])
 
     def take(self, given: Iterable[Given], names: Mapping[str, str]) -> None:

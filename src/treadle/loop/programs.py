@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -27,6 +28,11 @@ CALL_S = 900.0
 """Seconds that a tool without a timeout of its own may take; then `TimeoutError` is raised in the code."""
 MAX_TOLD_CHARS = 1_000_000
 """Of what a program prints, told while it does. (What the model reads has limits of its own.)"""
+MAX_MOVED_BYTES = 64 * 1024 * 1024
+"""Of arguments and results of all calls that the code of one turn makes."""
+TOO_MUCH = (
+    "not run: the calls of this turn's code took and gave more than 64 MiB: ask the tools for less, or answer"
+)
 NEVER_RAN = "not run: the code ended before"
 
 
@@ -42,6 +48,8 @@ class Running:
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
     _gate: Gate = field(init=False)
+    _token: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
+    """In the ids of its calls: a model that could guess these would have its own calls taken for them."""
     _work: "asyncio.Task[ProgramEnd] | None" = field(default=None, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Something happened that `advance` has to look at."""
@@ -126,7 +134,11 @@ class Running:
         self._made += 1
         self._rounds += alone
         caller = {"type": CODE_CALLER, "tool_id": self.id}
-        call = ToolCall(f"{self.id}.{self._made}", tool, json.dumps(arguments), caller)
+        told_arguments = json.dumps(arguments)
+        self.calls.moved_bytes += len(told_arguments)
+        if self.calls.moved_bytes > MAX_MOVED_BYTES:
+            return Answer(TOO_MUCH, "ToolError")
+        call = ToolCall(f"{self.id}.{self._token}.{self._made}", tool, told_arguments, caller)
         self._open[call.id] = call
         self._busy += 1
         self._stir()
@@ -139,7 +151,9 @@ class Running:
         finally:
             self._busy -= 1
             self._stir()
-        self._result_bytes += len(result.text.encode("utf-8", "replace"))
+        size = len(result.text.encode("utf-8", "replace"))
+        self._result_bytes += size
+        self.calls.moved_bytes += size
         return Answer(result.text, kind)
 
     def _stir(self) -> None:

@@ -113,14 +113,15 @@ def _carried(item: object, index: int) -> _Own | None:
     known = _object(item)
     if known.get("role") != "assistant":
         return None
-    calls = list(map(_object, known.get("tool_calls") or ()))
+    listed: Any = known.get("tool_calls")
+    calls = list(map(_object, cast("list[Any]", listed))) if isinstance(listed, list) else []
     for holder in (known, *calls):
         fields = _object(holder.get(FIELD))
         blocks: Any = fields.get("blocks") or known.get("blocks")
         if not isinstance(blocks, list) or not blocks:
             continue
         message = Message("assistant", _read(blocks, index), _WIRE)
-        if {call.id for call in message.calls} == {each.get("id") for each in calls}:
+        if sorted(call.id for call in message.calls) == sorted(str(each.get("id")) for each in calls):
             return _Own(message, _object(fields.get("container")) or None)
     return None
 
@@ -162,4 +163,4 @@ def resumes(messages: Sequence[Message]) -> bool:
 
 def by_code(call: ToolCall) -> bool:
     """Whether code of the provider made the call."""
-    return str((call.caller or DIRECT).get("type")).startswith("code_execution")
+    return str(_object(call.caller).get("type")).startswith("code_execution")
