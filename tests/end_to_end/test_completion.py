@@ -216,6 +216,16 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"parallel_tool_calls": False}, InvalidArgument, "parallel_tool_calls=False cannot be kept"),
     ({"tools": [CODE, web_tool("web_search_20250305")]}, InvalidArgument, "versions since 20260209"),
     ({"tools": [CODE, web_tool("mcp_toolset")]}, InvalidArgument, "cannot be called from code"),
+    ({"tools": [CODE, tool(allowed_callers=[])]}, InvalidArgument, "is empty: nobody could call it"),
+    ({"tools": [CODE, tool(function={"name": [1]})]}, InvalidArgument, "name .* must be a str"),
+    (
+        {"tools": [tool(function={"name": "a", "parameters": "s"})]},
+        InvalidArgument,
+        "parameters .* must be a Mapping",
+    ),
+    ({"extra_headers": {"anthropic-beta": ["a"]}}, InvalidType, "anthropic-beta"),
+    ({"container": {"skills": 5}}, InvalidType, "container must be the id"),
+    ({"container": {"skills": [5]}}, InvalidType, "container must be the id"),
     ({"container": 7}, InvalidType, "container must be the id"),
     ({"container": ""}, InvalidType, "container must be the id"),
     ({"stream": "yes"}, InvalidType, "stream must be True or False"),
@@ -262,6 +272,32 @@ async def test_results_that_code_cannot_take_are_refused_at_the_call(change: Any
         first = await ask(base, QUESTION)
         with pytest.raises(InvalidArgument, match=said):
             await ask(base, change(answered_by_user(first)))
+
+    assert len(bodies) == 1
+
+
+CALL = PAUSED["content"][3]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": 5},
+        {"type": "thinking", "thinking": 5},
+        {**CALL, "id": [1]},
+        {**CALL, "name": None},
+        {**CALL, "input": [1]},
+        {**CALL, "input": "a"},
+        {"type": ["a"]},
+        "text",
+    ],
+)
+async def test_blocks_that_no_provider_sends_are_refused_at_the_call(block: Any) -> None:
+    async with provider([PAUSED]) as (base, bodies):
+        messages = only_content_and_blocks(await ask(base, QUESTION))
+        messages[1]["blocks"] = [*PAUSED["content"][:3], CALL, block]
+        with pytest.raises(InvalidArgument, match=r"messages\[1\]"):
+            await ask(base, messages)
 
     assert len(bodies) == 1
 

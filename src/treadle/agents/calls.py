@@ -137,7 +137,9 @@ def _route(model: str, given: Mapping[str, Any]) -> Route:
     if not needed or not isinstance(headers, Mapping):
         return route
     users = cast("Mapping[str, Any]", headers)
-    said = [str(value) for name, value in users.items() if str(name).lower() == _BETA]
+    said = [value for name, value in users.items() if str(name).lower() == _BETA]
+    if not all(isinstance(value, str) for value in said):
+        return route  # which says what is wrong with it
     rest = {name: value for name, value in users.items() if str(name).lower() != _BETA}
     merged = {**rest, _BETA: merged_betas(*said, ",".join(needed))}
     return replace(route, kwargs={**given, "extra_headers": merged})

@@ -61,6 +61,8 @@ def callers(tool: AnyTool) -> Sequence[str]:
         isinstance(each, str) for each in cast("list[Any]", said)
     ):
         raise InvalidType(f"allowed_callers of {_name(tool)} must be a list of strings, not {said!r}")
+    if not said:
+        raise InvalidArgument(f"allowed_callers of {_name(tool)} is empty: nobody could call it")
     return cast("Sequence[str]", said)
 
 
@@ -245,7 +247,12 @@ def _container(given: object) -> str | Mapping[str, Any] | None:
         return given
     if isinstance(given, Mapping):
         fields = cast("Mapping[str, Any]", given)
-        if fields.get("skills"):
+        skills: Any = fields.get("skills")
+        if (
+            isinstance(skills, list)
+            and skills
+            and all(isinstance(each, Mapping) for each in cast("Any", skills))
+        ):
             return fields
         if isinstance(fields.get("id"), str):
             return cast("str", fields["id"])

@@ -14,6 +14,7 @@ from treadle.conversation.blocks import Block, Message, Opaque, ToolCall, Wire
 from treadle.conversation.request import Reply
 from treadle.errors import InvalidArgument
 from treadle.wire.anthropic_messages.messages import read_content, write_block
+from treadle.wire.anthropic_messages.responses import check_understood
 from treadle.wire.chat_completions.history import read_history
 from treadle.wire.chat_completions.responses import write_response
 
@@ -120,10 +121,23 @@ def _carried(item: object, index: int) -> _Own | None:
         blocks: Any = fields.get("blocks") or known.get("blocks")
         if not isinstance(blocks, list) or not blocks:
             continue
-        message = Message("assistant", _read(blocks, index), _WIRE)
+        message = Message("assistant", _said(blocks, index), _WIRE)
         if sorted(call.id for call in message.calls) == sorted(str(each.get("id")) for each in calls):
             return _Own(message, _object(fields.get("container")) or None)
     return None
+
+
+def _said(blocks: Any, index: int) -> tuple[Block, ...]:
+    """Blocks of an answer; raises `InvalidArgument` for one that no provider sends."""
+    read = _read(blocks, index)
+    for block, raw in zip(read, blocks, strict=True):
+        try:
+            check_understood(block)
+            if isinstance(block, ToolCall) and not isinstance(_object(raw).get("input", {}), Mapping):
+                raise ValueError("a call whose input is no object")
+        except ValueError as error:
+            raise InvalidArgument(f"messages[{index}] carries {error}") from None
+    return read
 
 
 def _results(item: object, index: int) -> _Own | None:

@@ -218,6 +218,7 @@ def read_tool(raw: Mapping[str, Any]) -> AnyTool:
     known = cast("Mapping[str, Any]", function)
     extra = {k: v for k, v in raw.items() if k not in ("type", "function")}
     extra |= {k: v for k, v in known.items() if k not in ("name", "description", "parameters")}
+    check_kinds(known, {"name": str, "description": str, "parameters": Mapping})
     parameters: Mapping[str, object] = known.get("parameters") or {"type": "object", "properties": {}}
     return ToolSpec(known["name"], known.get("description") or "", parameters, extra or EMPTY)
 
