@@ -10,7 +10,7 @@ import anyio
 from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
-from treadle.conversation.history import History
+from treadle.conversation.history import INTERRUPTED, History
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings
 from treadle.errors import OutputInvalid
@@ -335,7 +335,9 @@ class Run:
                 group.start_soon(work, call, outcome)
             for call in calls:
                 await ended[call.id].wait()
-                limit = await self._tell(call, self._calls.ended[call.id]) or limit
+                # none: the turn was cancelled before it began, and that comes here next
+                result = self._calls.ended.get(call.id) or ToolResult(call.id, INTERRUPTED, is_error=True)
+                limit = await self._tell(call, result) or limit
         return limit
 
     async def _tell(self, call: ToolCall, result: ToolResult) -> LimitReached | None:
