@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -446,10 +447,13 @@ def processes() -> int:
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Packages:
-    tmp_path.chmod(0o755)
-    (tmp_path / "greeting.py").write_text("text = 'hello'", "utf-8")
-    return Packages(str(tmp_path))
+def installed() -> Iterator[Packages]:
+    """In a folder to which everybody has a way: without namespaces, code reads it there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "greeting.py").write_text("text = 'hello'", "utf-8")
+        yield Packages(str(folder))
 
 
 async def test_an_interpreter_that_code_starts_finds_the_packages(installed: Packages) -> None:
