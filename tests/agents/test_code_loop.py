@@ -658,6 +658,14 @@ def test_a_session_goes_on_in_another_event_loop() -> None:
     assert read(second) == ["[the container is new: variables and files of before are gone]\nFalse"]
 
 
+@pytest.mark.parametrize("folder", ["/", "/proc", "/sys", "/dev", "/run"])
+async def test_folders_that_open_the_host_are_not_shown_to_code(folder: str) -> None:
+    model = ScriptedModel([say("done")])
+    with pytest.raises(treadle.InvalidArgument, match="mount another folder"):
+        await aagent(Harness.CODE_LOOP, "go", sandbox=local(folder), model=model)
+    assert model.requests == []
+
+
 class City(BaseModel):
     name: str
     people: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from treadle.agents.harness import CodeLoopOptions
 from treadle.errors import InvalidArgument, InvalidTool, InvalidType
 from treadle.sandbox.base import AnyPath, WatchedFolder
-from treadle.sandbox.box import WORKSPACE, Mount
+from treadle.sandbox.box import WORKSPACE
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.tools.callers import ToolsOf
@@ -77,7 +77,8 @@ def code_loop(
     """The model runs code in a container, which calls the tools.
 
     Raises:
-        InvalidArgument: settings of the container, or a skill, are said twice.
+        InvalidArgument: settings of the container, or a skill, are said twice; or the folder of `sandbox` is
+            one that code must not see, such as `/` or `/run`.
         SkillInvalid: a skill cannot be used.
     """
     from treadle.execution.toolset import CodeTool  # what the tool loop does not need is not loaded
@@ -129,8 +130,9 @@ def _settings(sandbox: LocalSandbox | Isolated, options: CodeLoopOptions) -> Iso
         settings = options.limits or isolated()
         if any(f"{mount.target}/".startswith(f"{WORKSPACE}/{PROJECT}/") for mount in settings.mounts):
             raise InvalidArgument(f"mounts: {PROJECT!r} is where `sandbox.local` goes: choose another path")
-        mount = Mount(sandbox.workdir, f"{WORKSPACE}/{PROJECT}")
-        settings = replace(settings, mounts=(*settings.mounts, mount))
+        # through `isolated`, which knows the folders of a host that no code may see
+        project = isolated(mounts=[(sandbox.workdir, PROJECT, "ro")])
+        settings = replace(settings, mounts=(*settings.mounts, *project.mounts))
     if options.packages and settings.packages:
         raise InvalidArgument("packages are said twice: in `isolated(...)` and in `options`")
     if options.packages:
