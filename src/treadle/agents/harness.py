@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -114,27 +114,19 @@ class Capabilities:
     permission_modes: frozenset[str]
 
 
+_TOOL_LOOP = Capabilities(
+    structured_output=True,
+    tool_approval=True,
+    tool_filtering=False,
+    history=True,
+    custom_tools=True,
+    skills=False,
+    resume=False,
+    permission_modes=frozenset({"ask", "full"}),
+)
 _CAPABILITIES: Mapping[Harness, Capabilities] = {
-    Harness.TOOL_LOOP: Capabilities(
-        structured_output=True,
-        tool_approval=True,
-        tool_filtering=False,
-        history=True,
-        custom_tools=True,
-        skills=False,
-        resume=False,
-        permission_modes=frozenset({"ask", "full"}),
-    ),
-    Harness.CODE_LOOP: Capabilities(
-        structured_output=True,
-        tool_approval=True,
-        tool_filtering=False,
-        history=True,
-        custom_tools=True,
-        skills=True,
-        resume=False,
-        permission_modes=frozenset({"ask", "full"}),
-    ),
+    Harness.TOOL_LOOP: _TOOL_LOOP,
+    Harness.CODE_LOOP: replace(_TOOL_LOOP, skills=True),
 }
 
 
