@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from types import TracebackType
 from typing import Any, Self
 
-from treadle.agents.background import run
 from treadle.agents.shapes import Shaped
+from treadle.agents.sync import SyncStream
 from treadle.conversation.blocks import Message
 from treadle.conversation.deltas import Delta, Ended, Fold
 from treadle.conversation.request import ModelRequest, Reply
@@ -55,37 +55,19 @@ class AsyncCompletionStream(AsyncIterator[Shaped]):
         await self.aclose()
 
 
-class CompletionStream(Iterator[Shaped]):
-    """The same for code without an event loop."""
+class CompletionStream(SyncStream[Shaped]):
+    """Chunks of one answer, for code without an event loop. Leave it early with `close`, or use `with`."""
+
+    _instead = "acompletion(..., stream=True)"
 
     def __init__(self, stream: AsyncCompletionStream) -> None:
+        super().__init__(stream)
         self._stream = stream
 
     @property
     def response(self) -> Shaped:
         """The whole answer, once all chunks were given."""
         return self._stream.response
-
-    def __next__(self) -> Shaped:
-        try:
-            return run(self._stream.__anext__(), instead="acompletion(..., stream=True)")
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def close(self) -> None:
-        """Stop, and let go of the connection."""
-        run(self._stream.aclose(), instead="aclose()")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 async def _chunks(model: Model, request: ModelRequest) -> AsyncGenerator[dict[str, Any]]:

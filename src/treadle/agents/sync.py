@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from treadle.agents.background import check_no_loop, loop, run
 from treadle.agents.harness import State
@@ -11,31 +11,34 @@ from treadle.conversation.events import Event, Result
 from treadle.conversation.usage import Usage
 from treadle.loop.stream import AsyncEventStream
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-class EventStream(Iterator[Event]):
-    """The events of one turn, in order; the last one is `Done`. Leave it early with `close`."""
 
-    def __init__(self, stream: AsyncEventStream) -> None:
-        self._stream = stream
+class _AsyncStream(Protocol[T_co]):
+    async def __anext__(self) -> T_co: ...
 
-    @property
-    def result(self) -> Result | None:
-        """The result, once `Done` was handed out."""
-        return self._stream.result
+    async def aclose(self) -> None: ...
 
-    def __next__(self) -> Event:
+
+class SyncStream(Iterator[T]):
+    """A stream for code without an event loop. Leave it early with `close`, or as a context manager."""
+
+    _instead: ClassVar[str]
+    """What to use where an event loop runs."""
+
+    def __init__(self, stream: _AsyncStream[T]) -> None:
+        self._source = stream
+
+    def __next__(self) -> T:
         try:
-            return run(self._stream.__anext__(), instead="aagent(..., stream=True)")
+            return run(self._source.__anext__(), instead=self._instead)
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def cancel(self) -> None:
-        """End the turn. The stream goes on to its `Done`, whose stop reason is `cancelled`."""
-        loop().call_soon_threadsafe(self._stream.cancel)
-
     def close(self) -> None:
-        """Cancel the turn if it still runs, and wait until it has ended."""
-        run(self._stream.aclose(), instead="aclose()")
+        """Cancel what still runs, and wait until it has ended."""
+        run(self._source.aclose(), instead="aclose()")
 
     def __enter__(self) -> Self:
         return self
@@ -47,6 +50,25 @@ class EventStream(Iterator[Event]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class EventStream(SyncStream[Event]):
+    """The events of one turn, in order; the last one is `Done`. Leave it early with `close`."""
+
+    _instead = "aagent(..., stream=True)"
+
+    def __init__(self, stream: AsyncEventStream) -> None:
+        super().__init__(stream)
+        self._stream = stream
+
+    @property
+    def result(self) -> Result | None:
+        """The result, once `Done` was handed out."""
+        return self._stream.result
+
+    def cancel(self) -> None:
+        """End the turn. The stream goes on to its `Done`, whose stop reason is `cancelled`."""
+        loop().call_soon_threadsafe(self._stream.cancel)
 
 
 class Session:
