@@ -22,6 +22,7 @@ from treadle.sandbox.bridge.frames import Call
 from treadle.sandbox.container import Container, ContainerDied
 from treadle.sandbox.engine import Engine, Packages
 from treadle.sandbox.ladder import probe
+from treadle.sandbox.rungs import check_packages
 
 REPORT = probe()
 pytestmark = pytest.mark.skipif(REPORT.rung is None, reason=f"no containers here: {REPORT.why}")
@@ -465,3 +466,19 @@ async def test_an_interpreter_that_code_starts_finds_the_packages(installed: Pac
     )
     async with Engine(packages=installed) as engine, await engine.make() as container:
         assert (await container.execute(code)).stdout == "hello\n \n"
+
+
+def test_a_package_set_to_which_other_users_have_no_way_is_refused_where_containers_are_such(
+    installed: Packages,
+) -> None:
+    assert installed.folder
+    closed = Path(installed.folder, "closed")
+    (closed / "set").mkdir(parents=True)
+    closed.chmod(0o700)
+
+    with pytest.raises(SandboxError, match=r"closed' is closed to them\. Set TREADLE_PACKAGES"):
+        check_packages("3", str(closed / "set"))
+
+    check_packages("3", installed.folder)
+    for rung in ("1", "2", "3b"):
+        check_packages(rung, str(closed / "set"))

@@ -73,6 +73,23 @@ def check_mounts(rung: RungName, mounts: Sequence[Mount]) -> None:
         )
 
 
+def check_packages(rung: RungName, folder: str | None) -> None:
+    """Refuse a package set to which containers have no way.
+
+    Raises:
+        SandboxError: on rung 3 they are other users, and read it where it is.
+    """
+    if rung != "3" or folder is None:
+        return
+    for each in (Path(folder), *Path(folder).parents):
+        if not each.stat().st_mode & 0o001:
+            raise SandboxError(
+                f"rung 3 cannot show the package set in {folder!r} to containers, which are other users: "
+                f"{str(each)!r} is closed to them. Set TREADLE_PACKAGES to a folder that all may enter, such "
+                "as /var/lib/treadle, and build the set again"
+            )
+
+
 class Rooted:
     """Rungs 1 and 2: the zygote, and each container, has a root of its own."""
 
