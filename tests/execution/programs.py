@@ -279,7 +279,8 @@ print(total)
     "asyncio": """
 import asyncio
 async def work(n, queue):
-    await asyncio.sleep(0.001 * n)
+    for _ in range(n):
+        await asyncio.sleep(0)
     await queue.put(n)
 async def main():
     queue = asyncio.Queue()
