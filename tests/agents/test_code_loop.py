@@ -261,6 +261,23 @@ async def test_gathered_calls_are_asked_together_and_decided_at_once() -> None:
     assert read(result) == ["['0', '2', '4', '6']"]
 
 
+async def test_an_approval_shows_the_code_of_the_task_that_makes_the_call() -> None:
+    begins = "import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return await add(1, 2)\n"
+    begins += "left = asyncio.create_task(later())\nawait asyncio.sleep(0)"
+    waits = "print(await left, await add(3, 4))"
+    asked: list[Approval] = []
+
+    def decide(approval: Approval) -> bool:
+        asked.append(approval)
+        return True
+
+    script = [run(begins), run(waits), say("done")]
+    result = await play(script, tools=[add], permissions="ask", on_approval=decide)
+
+    assert [(each.input["a"], each.code) for each in asked] == [(1, begins), (3, waits)]
+    assert read(result)[1] == "3 7"
+
+
 @pytest.mark.usefixtures("patient")
 async def test_whoever_reads_the_stream_decides_for_all_at_once() -> None:
     model = ScriptedModel([run(GATHER), say("done")])

@@ -1,7 +1,6 @@
 """The tool by which a model runs code, without a loop around it."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Literal
 
 import anyio
@@ -13,7 +12,7 @@ from treadle.sandbox.isolation import isolated
 from treadle.sandbox.ladder import probe
 from treadle.tools.callers import ToolsOf
 from treadle.tools.function import FunctionTools
-from treadle.tools.toolset import Answer, ProgramEnd
+from treadle.tools.toolset import Answer, CodeCall, ProgramEnd
 
 FILES = {f"skills/one/{n}.txt": b"x" * n for n in range(5)}
 CODE = "import os\nprint(sorted(os.listdir('skills/one')))"
@@ -22,8 +21,8 @@ CODE = "import os\nprint(sorted(os.listdir('skills/one')))"
 class Host:
     """Nobody's."""
 
-    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
-        raise AssertionError(f"{tool} {arguments}")
+    async def call(self, call: CodeCall, /) -> Answer:
+        raise AssertionError(f"{call}")
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         pass

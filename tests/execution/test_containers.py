@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import anyio
@@ -15,7 +16,7 @@ import pytest
 import treadle
 from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
-from treadle.execution.cell import Cell
+from treadle.execution.cell import MAX_CODES, Cell
 from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
 from treadle.sandbox.container import ContainerDied
@@ -481,3 +482,84 @@ async def test_wrong_use_is_told(rules: Rules) -> None:
     async with Containers(isolated(), rules) as containers:
         with pytest.raises(InvalidArgument, match="needs an owner"):
             await containers.create("")
+
+
+LEFT_BEHIND = {
+    "a task": """
+        async def later():
+            await asyncio.sleep(0.05)
+            return await search("it")
+        left = asyncio.create_task(later())
+        await asyncio.sleep(0)
+    """,
+    "a task that begins another": """
+        async def later():
+            await asyncio.sleep(0.01)
+            return await asyncio.create_task(search("it"))
+        left = asyncio.create_task(later())
+        await asyncio.sleep(0)
+    """,
+    "a thread": """
+        def later():
+            time.sleep(0.05)
+            search.sync("it")
+        left = threading.Thread(target=later, daemon=True)
+        left.start()
+    """,
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+async def test_a_call_of_what_a_cell_left_behind_is_told_with_the_code_of_that_cell(
+    name: str, container: Container
+) -> None:
+    code = "import asyncio, threading, time\n" + dedent(LEFT_BEHIND[name])
+    await (await container.execute(code, tools=[SEARCH])).finished()
+    cell = await container.execute("await search('mine'); await asyncio.sleep(0.3)", tools=[SEARCH])
+
+    asked: dict[str, str] = {}
+    async for request in cell:
+        asked[request.arguments["q"]] = request.code
+        await cell.answer(request.id, "found")
+
+    assert asked == {"it": code, "mine": cell.code}
+
+
+async def test_a_function_that_is_given_to_an_older_pool_of_threads_belongs_to_its_own_cell(
+    container: Container,
+) -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+import asyncio
+pool = ThreadPoolExecutor(1)
+pool.submit(search.sync, "first").result()
+"""
+    second = """
+pool.submit(search.sync, "second").result()
+await asyncio.get_running_loop().run_in_executor(pool, search.sync, "third")
+"""
+    asked: dict[str, str] = {}
+    for each in (code, second):
+        cell = await container.execute(each, tools=[SEARCH])
+        async for request in cell:
+            asked[request.arguments["q"]] = request.code
+            await cell.answer(request.id, "found")
+        assert cell.result.return_code == 0, cell.result.stderr
+
+    assert asked == {"first": code, "second": second, "third": second}
+
+
+async def test_the_code_of_a_cell_long_gone_is_not_kept(container: Container) -> None:
+    code = "import asyncio\nasync def later():\n    await go.wait(); await search('it')\n"
+    code += "go = asyncio.Event(); left = asyncio.create_task(later()); await asyncio.sleep(0)"
+    await (await container.execute(code, tools=[SEARCH])).finished()
+    for _ in range(MAX_CODES):
+        await (await container.execute("await asyncio.sleep(0)")).finished()
+    cell = await container.execute("go.set(); await left", tools=[SEARCH])
+
+    asked: list[str] = []
+    async for request in cell:
+        asked.append(request.code)
+        await cell.answer(request.id, "found")
+
+    assert asked == ["# an earlier program, whose code is not kept"]

@@ -150,7 +150,7 @@ class Approval:
     caller: Mapping[str, object] | None = None
     """As that of the `ToolCall`."""
     code: str | None = None
-    """The code that makes the call."""
+    """The code that makes the call: a program, or one before it, whose task or thread goes on."""
     together: "Sequence[Approval]" = field(default=(), repr=False, compare=False)
     """All that are asked at once, this one among them: calls that code gathered, or that run in parallel.
     What is decided here is not asked again."""

@@ -19,16 +19,19 @@ from treadle.sandbox.container import Outcome
 from treadle.sandbox.files import Collected, CollectedFile, Skipped
 from treadle.sandbox.output import OnOutput
 from treadle.tools.invoke import Needs, admit, invoke
-from treadle.tools.toolset import Answer, Tool
+from treadle.tools.toolset import Answer, CodeCall, Tool
 
-Serve: TypeAlias = Callable[[str, Mapping[str, Any], bool], Awaitable[Answer]]
-"""Runs a tool, by its name, with arguments; the last: whether the code waits for no other."""
+Serve: TypeAlias = Callable[[CodeCall], Awaitable[Answer]]
+"""Runs a tool."""
 State: TypeAlias = Literal["running", "waiting", "done"]
 
 WAIT_S = 900.0
 """Seconds that a call may wait for its answer; then `TimeoutError` is raised in the code."""
 
 
+MAX_CODES = 32
+"""Cells whose code is kept, to be shown with calls of what they left behind."""
+_FORGOTTEN = "# an earlier program, whose code is not kept"
 _LOOK_S = 0.05
 
 
@@ -44,6 +47,8 @@ class ToolRequest:
     """`{"type": "code_execution", "cell": ID}`."""
     deadline_s: float
     """In the time of the event loop: when the code gives up."""
+    code: str = ""
+    """Which makes it: the cell's, or that of one before it, whose task or thread goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ class Cell:
     wait_s: float = WAIT_S
     recorded: Recorded = field(default_factory=lambda: Recorded(()))
     """Answers of an earlier run."""
+    codes: dict[int, str] = field(default_factory=dict[int, str])
+    """Of the last cells of the container, this one among them when it runs, by their numbers there."""
     _pending: dict[str, _Pending] = field(default_factory=dict[str, _Pending], init=False)
     _requests: "asyncio.Queue[ToolRequest | None]" = field(
         default_factory=lambda: asyncio.Queue[ToolRequest | None](), init=False
@@ -206,6 +213,7 @@ class Cell:
         """Serve a call of the code; what it raises is raised there."""
         self._calls += 1
         stub = self.stubs[call.name]
+        code = self.codes.get(call.cell, _FORGOTTEN) if call.cell else self.code
         request_id = f"{self.id}.{call.id}"
         await self.journal.append(Called(self.id, request_id, stub.spec.name, call.arguments))
         if known := self.recorded.take(stub.spec.name, call.arguments):
@@ -218,12 +226,13 @@ class Cell:
             await self.journal.append(answered)
             return _told(answered)
         if self.serve:
-            answer = await self.serve(stub.spec.name, call.arguments, call.alone)
+            answer = await self.serve(CodeCall(stub.spec.name, call.arguments, code, call.alone))
             answered = Answered(self.id, request_id, answer.text, answer.error)
             await self.journal.append(answered)
             return _told(answered)
         loop = asyncio.get_running_loop()
-        request = ToolRequest(request_id, stub.spec.name, call.arguments, caller, loop.time() + self.wait_s)
+        deadline_s = loop.time() + self.wait_s
+        request = ToolRequest(request_id, stub.spec.name, call.arguments, caller, deadline_s, code)
         pending = _Pending(request, loop.create_future())
         self._pending[request_id] = pending
         self._requests.put_nowait(request)
@@ -274,6 +283,8 @@ class Cell:
         self, sandboxed: Sandboxed, on_output: OnOutput | None, limit_s: float | None
     ) -> CellResult:
         marks = await sandboxed.marks(WORKING)
+        self.codes.pop(sandboxed.cells + 1 - MAX_CODES, None)
+        self.codes[sandboxed.cells + 1] = self.code
         outcome = await sandboxed.execute(
             self.code,
             tools=[stub.told for stub in self.stubs.values()],

@@ -58,6 +58,7 @@ class Container:
         self._cell: Cell | None = None
         self._work: asyncio.Task[CellResult] | None = None
         self._gone: str | None = None
+        self._codes: dict[int, str] = {}
 
     @property
     def expires_at(self) -> datetime:
@@ -127,6 +128,7 @@ class Container:
             serve,
             self._rules.wait_s,
             replay or Recorded(()),
+            self._codes,
         )
         loop = asyncio.get_running_loop()
         # owned by this container, which cancels it at its own end

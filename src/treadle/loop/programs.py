@@ -20,7 +20,7 @@ from treadle.loop.waiting import Waiting
 from treadle.sandbox.ending import ended
 from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
-from treadle.tools.toolset import Answer, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
+from treadle.tools.toolset import Answer, CodeCall, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
 
 GATHER_S = 0.02
 """Seconds without another call after which a program waits: calls that it gathered are asked together."""
@@ -34,6 +34,17 @@ TOO_MUCH = (
     "not run: the calls of this turn's code took and gave more than 64 MiB: ask the tools for less, or answer"
 )
 NEVER_RAN = "not run: the code ended before"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call about which somebody has to speak."""
+
+    needs: Needs
+    code: str
+    """Which makes it."""
+    decided: asyncio.Future[None]
+    """Ends its waiting."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +65,7 @@ class Running:
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Something happened that `advance` has to look at."""
     _open: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall], init=False)
-    _asked: "dict[str, tuple[Needs, asyncio.Future[None]]]" = field(
-        default_factory=dict[str, "tuple[Needs, asyncio.Future[None]]"], init=False
-    )
-    """Calls about which somebody has to speak, and what ends their waiting."""
+    _asked: dict[str, _Asked] = field(default_factory=dict[str, _Asked], init=False)
     _busy: int = field(default=0, init=False)
     """Open calls that wait for nobody."""
     _made: int = field(default=0, init=False)
@@ -93,7 +101,7 @@ class Running:
     @property
     def asked(self) -> Mapping[str, str]:
         """The tools of the calls that wait for somebody, by the ids of these."""
-        return {id_: needs.call.name for id_, (needs, _) in self._asked.items()}
+        return {id_: each.needs.call.name for id_, each in self._asked.items()}
 
     async def advance(self) -> ToolResult | Waiting:
         """Go on until it has ended, or until all that it still waits for has to come from somebody."""
@@ -107,7 +115,7 @@ class Running:
             with anyio.move_on_after(GATHER_S) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
-                return Waiting(tuple(need(needs, self.code) for needs, _ in self._asked.values()))
+                return Waiting(tuple(need(each.needs, each.code) for each in self._asked.values()))
         return await self._ended(work)
 
     async def _begin(self) -> "asyncio.Task[ProgramEnd]":
@@ -122,28 +130,28 @@ class Running:
 
     def _hear(self) -> None:
         """Let calls go on about which somebody spoke."""
-        for id_, (needs, decided) in list(self._asked.items()):
-            if self.calls.decided(needs.call):
+        for id_, each in list(self._asked.items()):
+            if self.calls.decided(each.needs.call):
                 del self._asked[id_]
                 self._busy += 1
-                if not decided.done():  # it is cancelled, and does not know it yet
-                    decided.set_result(None)
+                if not each.decided.done():  # it is cancelled, and does not know it yet
+                    each.decided.set_result(None)
 
-    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
+    async def call(self, asked: CodeCall, /) -> Answer:
         """Run a tool for the program."""
         self._made += 1
-        self._rounds += alone
+        self._rounds += asked.alone
         caller = {"type": CODE_CALLER, "tool_id": self.id}
-        told_arguments = json.dumps(arguments)
+        told_arguments = json.dumps(asked.arguments)
         self.calls.moved_bytes += len(told_arguments)
         if self.calls.moved_bytes > MAX_MOVED_BYTES:
             return Answer(TOO_MUCH, "ToolError")
-        call = ToolCall(f"{self.id}.{self._token}.{self._made}", tool, told_arguments, caller)
+        call = ToolCall(f"{self.id}.{self._token}.{self._made}", asked.tool, told_arguments, caller)
         self._open[call.id] = call
         self._busy += 1
         self._stir()
         try:
-            result, kind = await self._served(call)
+            result, kind = await self._served(call, asked.code)
             del self._open[call.id]
             self.calls.ended.pop(call.id, None)
             if call.id in self.calls.announced:
@@ -161,7 +169,7 @@ class Running:
         if self._asked:
             self._changed.set()
 
-    async def _served(self, call: ToolCall) -> tuple[ToolResult, ErrorKind]:
+    async def _served(self, call: ToolCall, code: str) -> tuple[ToolResult, ErrorKind]:
         tools = self.tool.callable()
         if limit := self.calls.counts.stops(call, tools):
             self.limit = limit
@@ -169,7 +177,7 @@ class Running:
             return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
         outcome = await self.calls.look_at(call, tools)
         while isinstance(outcome, Needs):
-            await self._ask(outcome)
+            await self._ask(outcome, code)
             outcome = await self.calls.look_at(call, self.tool.callable())
         if not isinstance(outcome, Ready):
             denied = self.calls.denied(call)
@@ -191,10 +199,10 @@ class Running:
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"
 
-    async def _ask(self, needs: Needs) -> None:
+    async def _ask(self, needs: Needs, code: str) -> None:
         """Wait until somebody has spoken about a call."""
         decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked[needs.call.id] = needs, decided
+        self._asked[needs.call.id] = _Asked(needs, code, decided)
         self._busy -= 1
         self._changed.set()
         try:

@@ -69,7 +69,7 @@ class Container:
         self._ends = ends
         self._kill = kill
         self._gone = gone
-        self._cells = 0
+        self.cells = 0  # begun so far
         self._cell: Cell | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._bridge = Bridge(self._hear, self._lost)
@@ -141,15 +141,15 @@ class Container:
             raise SandboxError("a cell of this container is running already")
         loop = asyncio.get_running_loop()
         functions = [{"name": each} if isinstance(each, str) else each for each in tools]
-        told = {"t": "exec", "id": self._cells + 1, "code": code, "tools": functions}
+        told = {"t": "exec", "id": self.cells + 1, "code": code, "tools": functions}
         try:
             data = frame(told)
         except ValueError as error:
             raise InvalidArgument(f"the code cannot be sent: {error}") from error
-        self._cells += 1
+        self.cells += 1
         live = Live(on_output) if on_output else None
         names = frozenset(each["name"] for each in functions)
-        cell = Cell(self._cells, self._bridge, on_call or nobody, names, loop.create_future(), live)
+        cell = Cell(self.cells, self._bridge, on_call or nobody, names, loop.create_future(), live)
         cell.clock = Clock(self._limits.cpu_s if limit_s is None else limit_s, lambda: self._late(cell))
         self._cell = cell
         try:

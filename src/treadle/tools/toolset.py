@@ -95,11 +95,23 @@ class ProgramEnd:
     files: Sequence[WrittenFile] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CodeCall:
+    """A call that a program makes."""
+
+    tool: str
+    arguments: Mapping[str, object]
+    code: str
+    """Which makes it: the program, or one before it in its container, whose task or thread goes on."""
+    alone: bool = True
+    """Whether the code waits for no other call meanwhile."""
+
+
 class ProgramHost(Protocol):
     """What a program has outside of its container."""
 
-    async def call(self, tool: str, arguments: Mapping[str, object], alone: bool, /) -> Answer:
-        """Run a tool for the program. Calls may be made at the same time; `alone`: this one was not."""
+    async def call(self, call: CodeCall, /) -> Answer:
+        """Run a tool for the program. Calls may be made at the same time."""
         ...
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:

@@ -40,6 +40,8 @@ class Call:
     """Bytes of its frame."""
     alone: bool = field(default=True, compare=False)
     """Whether the code waited for no other call when it made this one, as far as it says so."""
+    cell: int = field(default=0, compare=False)
+    """The cell that began the task which makes it, as far as it says so. 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ def _read(body: bytes) -> Said:
             return Ready()
         case {"t": "call", "id": int(number), "name": str(name), "args": dict()} if _whole(number):
             fields = cast("dict[str, Any]", raw)
-            return Call(number, name, fields["args"], len(body), fields.get("alone") is not False)
+            alone, cell = fields.get("alone") is not False, fields.get("cell")
+            began = cell if isinstance(cell, int) and _whole(cell) else 0
+            return Call(number, name, fields["args"], len(body), alone, began)
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+from treadle.sandbox.guest.belonging import CELL
+
 Frame: TypeAlias = dict[str, Any]
 _Deliver: TypeAlias = Callable[[Frame], object]
 
@@ -171,8 +173,8 @@ class Bridge:
                 return 0
             self._last += 1
             number = self._last
-            alone = not self._waiting
-            data = encoded({"t": "call", "id": number, "name": name, "args": arguments, "alone": alone})
+            more = {"alone": not self._waiting, "cell": CELL.get()}
+            data = encoded({"t": "call", "id": number, "name": name, "args": arguments, **more})
             self._waiting[number] = deliver
             self._write_all(data)
             return number

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from treadle.sandbox.guest import functions, shell
+from treadle.sandbox.guest import belonging, functions, shell
 from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
@@ -82,6 +82,7 @@ class Runner:
     def _run(self, frame: Frame) -> BaseException | None:
         """Run one cell; what it raised, if anything."""
         name = f"<cell {frame['id']}>"
+        belonging.CELL.set(frame["id"])
         code: str = frame["code"]
         linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
         scope = self._module.__dict__
@@ -242,6 +243,7 @@ def main(fd: int) -> None:
     """Serve the bridge on `fd`; the process ends with it."""
     asyncio.run = _run_anywhere
     functions.install()
+    belonging.install()
     if "numpy.random" in sys.modules:  # it knows of no fork: every container would draw the same numbers
         sys.modules["numpy.random"].seed()
     threading.stack_size(_THREAD_STACK_BYTES)
