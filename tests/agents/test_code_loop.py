@@ -221,7 +221,7 @@ def test_callers_that_do_not_exist_are_refused(wrong: Any, kind: type[Exception]
 async def test_the_tool_loop_refuses_what_only_code_may_call(folder: LocalSandbox) -> None:
     only = tool(allowed_callers=["code_execution"], name="only")(lambda: "x")
     model = ScriptedModel([])
-    with pytest.raises(treadle.InvalidTool, match="only may be called by code alone"):
+    with pytest.raises(treadle.ProgrammaticToolCallingUnsupported, match="CODE_LOOP"):
         await aagent(Harness.TOOL_LOOP, "go", sandbox=folder, tools=[only], model=model)
 
     both = tool(allowed_callers=["direct", "code_execution"], name="both")(lambda: "x")

@@ -17,6 +17,7 @@ from treadle import (
     acompletion,
     fold_chunks,
 )
+from treadle.conversation import native_code
 from treadle.models import programmatic
 
 FOLDER = Path(__file__).parents[3] / "shared" / "recordings"
@@ -329,7 +330,7 @@ needs_recordings = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no recording
 @needs_recordings
 @pytest.mark.parametrize("stream", [False, True])
 async def test_recorded_steps_are_repeated(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programmatic, "now", lambda: datetime(2025, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(native_code, "now", lambda: datetime(2025, 1, 1, tzinfo=UTC))
     name = f"langchain-programmatic_tool_use{'_streaming' if stream else ''}.json"
     recorded = json.loads((FOLDER / name).read_text("utf-8"))
     async with provider([each["response"] for each in recorded]) as (base, bodies):

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, overload
 from treadle.agents.background import check_no_loop, run
 from treadle.agents.chunks import AsyncCompletionStream, CompletionStream
 from treadle.agents.shapes import Shaped
+from treadle.conversation.native_code import resumes
 from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.models.base import Model
@@ -21,7 +22,7 @@ from treadle.models.programmatic import (
     usable_container,
 )
 from treadle.models.routing import Route, check_model
-from treadle.wire.chat_completions.carried import carrying, read_conversation, resumes
+from treadle.wire.chat_completions.carried import carrying, read_conversation
 from treadle.wire.chat_completions.requests import read_parameters
 
 _BETA = "anthropic-beta"

@@ -33,8 +33,9 @@ class LoopOptions:
     """Parameters of each model call: of Chat Completions (`temperature`, `reasoning_effort`, `tool_choice`),
     of the transport (`timeout` in seconds, `num_retries`, `extra_headers`, `extra_body`), and any other that
     the provider knows."""
-    max_parallel_tools: int = 1
-    """Tools of one reply that may run at the same time. Events and results keep the order of the calls."""
+    max_parallel_tools: int | None = None
+    """Tools of one reply that may run at the same time. Events and results keep the order of the calls. None:
+    1, and 8 of those that code of the provider calls."""
     max_repeats: int | None = DEFAULT_MAX_REPEATS
     """A turn stops when a call was made so often with the same arguments and the same result and nothing new
     in between; the model is told before. None: never."""
@@ -43,12 +44,17 @@ class LoopOptions:
     text_tool_calls: Literal["auto", "off"] = "auto"
     """auto: an answer whose whole text is a call, as small local models write it, is a call."""
 
+    @property
+    def parallel(self) -> int:
+        """Tools that may run at the same time, but for those that code of the provider calls."""
+        return self.max_parallel_tools or 1
+
     def check(self) -> None:
         """Raises `InvalidType` or `InvalidArgument` for a value that cannot work."""
         least = {"max_parallel_tools": 1, "max_repeats": 2, "output_retries": 0}
         for name, at_least in least.items():
             value: object = getattr(self, name)
-            if value is None and name == "max_repeats":
+            if value is None and name != "output_retries":
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
                 raise InvalidType(f"{name} must be a whole number, not {value!r}")
@@ -62,13 +68,25 @@ class LoopOptions:
 class ToolLoopOptions(LoopOptions):
     """Options of `Harness.TOOL_LOOP`."""
 
+    programmatic: bool = False
+    """Programmatic tool calling: the model writes code that calls the tools, and its provider runs it. All
+    tools that do not say who may call them (`@tool(allowed_callers=...)`) are for code then. The provider has
+    to have it, as `anthropic/` does; `Harness.CODE_LOOP` works with any."""
+
+    def check(self) -> None:
+        """As that of every loop."""
+        super().check()
+        programmatic: object = vars(self)["programmatic"]
+        if not isinstance(programmatic, bool):
+            raise InvalidType(f"programmatic must be True or False, not {programmatic!r}")
+
 
 @dataclass(frozen=True)
 class CodeLoopOptions(LoopOptions):
     """Options of `Harness.CODE_LOOP`: those of the tool loop, and what its container is like."""
 
-    max_parallel_tools: int = 10
-    """Tools that may run at the same time, called by code or by one reply."""
+    max_parallel_tools: int | None = 10
+    """Tools that may run at the same time, called by code or by one reply. None: one after another."""
     limits: "Isolated | None" = None
     """`sandbox.isolated(...)`: settings of the container, where `sandbox` is a folder of this machine."""
     packages: str | None = None

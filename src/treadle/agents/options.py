@@ -40,6 +40,7 @@ from treadle.loop.plan import Plan, final_tool
 from treadle.loop.turn import OnApproval, Terms
 from treadle.models.base import Model
 from treadle.models.prices import PRICED, price, prices_installed
+from treadle.models.programmatic import check_tools, sendable
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.isolation import Isolated
@@ -167,8 +168,9 @@ def check(
         raise InvalidArgument("a loop needs a model: pass model='PROVIDER/MODEL' or a Model of your own")
     messages, told = _conversation(given)
     loop = given.loop(known)
-    setup = _setup(sandbox, given, loop)
-    plan = _plan(given, route, messages, loop, setup)
+    parameters = _parameters(given, route)
+    setup = _setup(sandbox, given, loop, parameters)
+    plan = _plan(given, route, messages, parameters, setup)
     _check_unseen_approvals(given, plan, one_shot=one_shot)
     metadata = MappingProxyType(dict(given.metadata or {}))
     terms = Terms(
@@ -286,21 +288,28 @@ def _toolsets(given: _Given) -> list[Toolset]:
     return toolsets
 
 
-def _setup(sandbox: object, given: _Given, loop: LoopOptions) -> Setup:
+def _setup(sandbox: object, given: _Given, loop: LoopOptions, parameters: Parameters) -> Setup:
     toolsets = _toolsets(given)
     if isinstance(loop, CodeLoopOptions):
         return code_loop(cast("LocalSandbox | Isolated", sandbox), toolsets, loop, given.skills)
-    return tool_loop(cast("WatchedFolder", sandbox), toolsets)
+    return tool_loop(cast("WatchedFolder", sandbox), toolsets, loop, parameters.get("tools", ()))
+
+
+def _parameters(given: _Given, route: Route | None) -> Parameters:
+    if given.kwargs.get("stream"):
+        raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
+    read = read_parameters(route.parameters if route else given.kwargs)
+    if route and "tools" in read:
+        read["tools"] = sendable(route.model, route.provider, read["tools"])
+    return read
 
 
 def _plan(
-    given: _Given, route: Route | None, messages: tuple[Message, ...], loop: LoopOptions, setup: Setup
+    given: _Given, route: Route | None, messages: tuple[Message, ...], parameters: Parameters, setup: Setup
 ) -> Plan:
-    if given.kwargs.get("stream"):
-        raise InvalidArgument("stream in completion_kwargs: pass stream=True to agent() instead")
-    _check_names(setup.every_toolset, read_parameters(route.parameters if route else given.kwargs))
+    _check_names(setup.every_toolset, parameters)
     output = _output(given.output)
-    parameters = read_parameters(route.parameters if route else given.kwargs)
+    loop = setup.options
     model: Model = route.connect() if route else given.model
     plan = Plan(
         model,
@@ -315,15 +324,19 @@ def _plan(
             given.max_total_tokens,
             loop.max_repeats,
         ),
-        max_parallel=loop.max_parallel_tools,
+        max_parallel=loop.parallel,
         text_calls=loop.text_tool_calls == "auto",
         price=_price(given, route),
         told=setup.told,
+        native=setup.native_for(model),
     )
     plan = _with_final_tool(plan)
     # what the model's wire cannot say is told now, not after the first request was paid for
+    request = plan.request((*messages, user("?")))
+    if model.abilities.programmatic is not False:
+        check_tools(request)
     if check_request := getattr(model, "check", None):
-        check_request(plan.request((*messages, user("?"))))
+        check_request(request)
     return plan
 
 

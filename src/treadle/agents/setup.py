@@ -1,17 +1,21 @@
 """Where the turns of a session work, and what the model can call there: a way for each harness."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treadle.agents.harness import CodeLoopOptions
-from treadle.errors import InvalidArgument, InvalidTool, InvalidType
+from treadle.agents.harness import CodeLoopOptions, LoopOptions, ToolLoopOptions
+from treadle.conversation.request import AnyTool
+from treadle.errors import InvalidArgument, InvalidType
+from treadle.loop.native import PARALLEL_FROM_CODE, NativeCode
+from treadle.models.base import Model
+from treadle.models.programmatic import code_tool, unsupported
 from treadle.sandbox.base import AnyPath, WatchedFolder
 from treadle.sandbox.box import WORKSPACE
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.workspace import LocalSandbox
-from treadle.tools.callers import ToolsOf
-from treadle.tools.toolset import ToolPolicy, Toolset
+from treadle.tools.callers import ToolsOf, may_call
+from treadle.tools.toolset import Caller, ToolPolicy, Toolset
 
 if TYPE_CHECKING:
     from treadle.skills.prompt import Placed
@@ -26,6 +30,7 @@ SKILLS = "skills"
 class Setup:
     """See the module."""
 
+    options: LoopOptions
     sandbox: WatchedFolder
     toolsets: Sequence[Toolset]
     """What the model itself may call."""
@@ -37,6 +42,22 @@ class Setup:
     """For the system prompt."""
     warnings: Sequence[str] = ()
     """What is odd about the skills."""
+    native: NativeCode | None = None
+    """The provider's own code, where it calls tools."""
+    needs_native: bool = False
+    """Whether nothing goes without it."""
+
+    def native_for(self, model: Model) -> NativeCode | None:
+        """What of `native` there is with `model`.
+
+        Raises:
+            ProgrammaticToolCallingUnsupported: it is needed, and its provider does not have it.
+        """
+        if self.native is None or model.abilities.programmatic is not False:
+            return self.native
+        if self.needs_native:
+            raise unsupported(model.name)
+        return None
 
 
 def check_sandbox(sandbox: object, *, code: bool) -> None:
@@ -52,20 +73,30 @@ def check_sandbox(sandbox: object, *, code: bool) -> None:
         raise InvalidType(f"sandbox must be a sandbox such as sandbox.local(FOLDER), not {sandbox!r}")
 
 
-def tool_loop(sandbox: WatchedFolder, toolsets: Sequence[Toolset]) -> Setup:
-    """The model calls the tools.
+def tool_loop(
+    sandbox: WatchedFolder, toolsets: Sequence[Toolset], options: LoopOptions, given: Iterable[AnyTool]
+) -> Setup:
+    """The model calls the tools, or has its provider run code that does.
+
+    Args:
+        sandbox: the folder in which the tools work.
+        toolsets: of the user.
+        options: of the tool loop.
+        given: tools of the provider that the user brings.
 
     Raises:
-        InvalidTool: only code may call a tool, and there is none here.
+        InvalidArgument: one of those runs code that calls no tools.
     """
-    for toolset in toolsets:
-        for tool in toolset.tools():
-            if "direct" not in (tool.policy.allowed_callers or ("direct",)):
-                raise InvalidTool(
-                    f"{tool.spec.name} may be called by code alone, and the tool loop runs none: allow "
-                    '"direct" too, or use Harness.CODE_LOOP'
-                )
-    return Setup(sandbox, toolsets, toolsets)
+    programmatic = isinstance(options, ToolLoopOptions) and options.programmatic
+    default: Caller = "code_execution" if programmatic else "direct"
+    of_code = ToolsOf(toolsets, "code_execution", default=default)
+    if not programmatic and not of_code.tools():
+        return Setup(options, sandbox, toolsets, toolsets)
+    direct = ToolsOf(toolsets, "direct", default=default)
+    caller, added = code_tool(given)
+    native = NativeCode(of_code, caller, added, options.max_parallel_tools or PARALLEL_FROM_CODE)
+    needed = programmatic or any(not may_call("direct", tool, default) for tool in of_code.tools())
+    return Setup(options, sandbox, (direct,), toolsets, native=native, needs_native=needed)
 
 
 def code_loop(
@@ -96,6 +127,7 @@ def code_loop(
     direct = ToolsOf(toolsets, "direct", default="code_execution")
     watched = sandbox if isinstance(sandbox, LocalSandbox) and toolsets else _written(settings)
     return Setup(
+        options,
         watched,
         (direct, code),
         (*toolsets, code),

@@ -145,8 +145,7 @@ class Fold:
         """The reply so far; whole once `complete`."""
         ended = self._ended or Ended("stop")
         blocks = tuple(
-            _with_text(self._blocks[index], "".join(self._text.get(index, ())))
-            for index in sorted(self._blocks)
+            grown(self._blocks[index], "".join(self._text.get(index, ()))) for index in sorted(self._blocks)
         )
         return Reply(
             Message("assistant", blocks, self.wire, self._extra or EMPTY),
@@ -160,7 +159,8 @@ class Fold:
         )
 
 
-def _with_text(block: Block, added: str) -> Block:
+def grown(block: Block, added: str) -> Block:
+    """`block` with what its deltas added."""
     match block:
         case Text() | Thinking() | Refusal() if added:
             return replace(block, text=block.text + added)

@@ -100,7 +100,12 @@ class Compaction:
 
 
 NoticeKind: TypeAlias = Literal[
-    "history_mended", "text_tool_call", "repeated_call", "output_retry", "skill_warning"
+    "history_mended",
+    "text_tool_call",
+    "repeated_call",
+    "output_retry",
+    "skill_warning",
+    "container_expired",
 ]
 
 
@@ -111,7 +116,8 @@ class Notice:
     `history_mended`: a conversation given as `history=` was broken. `text_tool_call`: the model wrote a call
     as text, and it was taken for a call. `repeated_call`: the model was told that it repeats itself.
     `output_retry`: the final answer was invalid and is asked for again. `skill_warning`: something about a
-    skill is odd, or was left out.
+    skill is odd, or was left out. `container_expired`: the provider's container is gone, with variables and
+    files; the model was told, and its next code gets a new one.
     """
 
     kind: NoticeKind

@@ -5,9 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult, user
+from treadle.conversation.native_code import unfinished, without
 
 INTERRUPTED = "interrupted; outcome unknown"
+STOPPED = "code that you ran did not finish, because the turn ended"
+EXPIRED = "the container of your code has expired, and with it variables and files: new code gets another"
 
 
 def _new_id() -> str:
@@ -50,6 +53,29 @@ class History:
         alternate.
         """
         assert not self._open, "a call has no result yet: answer or settle it before the next prompt"
+        if note := self._leave_code(STOPPED):
+            self._join(user(note))
+        self._join(message)
+
+    def keep_container(self, told: Mapping[str, object] | None) -> None:
+        """Note the container that a reply came from, if it names one."""
+        if isinstance(told, Mapping) and isinstance(told.get("id"), str):
+            self.container = told
+
+    def lose_container(self) -> None:
+        """The container that the provider ran code in is gone: tell the model, and leave out what waits."""
+        self.container = None
+        self._join(user(self._leave_code(EXPIRED) or f"[{EXPIRED}]"))
+
+    def _leave_code(self, why: str) -> str:
+        """Leave out what the provider did not finish, and cannot; what there is to tell of that."""
+        if not (left := unfinished(self._messages)):
+            return ""
+        messages, calls = without(self._messages, left)
+        self._messages[:] = messages
+        return f"[{why}. Its calls were:\n{calls}]" if calls else f"[{why}]"
+
+    def _join(self, message: Message) -> None:
         last = self._messages[-1] if self._messages else None
         if last and last.role == message.role == "user" and last.wire == message.wire:
             extra = {**last.extra, **message.extra} or EMPTY

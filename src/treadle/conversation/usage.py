@@ -9,7 +9,8 @@ class Usage:
     """Tokens of one model call, or the sum over a turn or a session.
 
     `input_tokens` counts the whole prompt, cached parts included; the other input fields say how it splits.
-    `output_tokens` counts everything generated, reasoning included. `calls` counts model calls that returned.
+    `output_tokens` counts everything generated, reasoning included. `calls` counts model calls that
+    returned, and not requests by which code of the provider goes on.
     """
 
     input_tokens: int = 0
@@ -23,6 +24,10 @@ class Usage:
     """Part of `output_tokens` spent on reasoning."""
     audio_tokens: int = 0
     """Audio part of input and output together."""
+    code_runs: int = 0
+    """Programs that the model had its provider run; it bills the time of their containers."""
+    programmatic_calls: int = 0
+    """Calls of tools that those programs made. Their results are no tokens."""
 
     @property
     def total_tokens(self) -> int:

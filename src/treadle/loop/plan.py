@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import cast
 
-from treadle.conversation.blocks import EMPTY, Message, Text
-from treadle.conversation.request import ModelRequest, ToolChoice, ToolSpec
+from treadle.conversation.blocks import EMPTY, Message, Text, ToolCall
+from treadle.conversation.native_code import by_code
+from treadle.conversation.request import AnyTool, ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
 from treadle.loop.limits import Limits
+from treadle.loop.native import NativeCode
 from treadle.loop.output import Output, in_words
 from treadle.models.base import Model
 from treadle.tools.approval import Permissions, needs_approval
@@ -70,14 +71,24 @@ class Plan:
     """US dollars of a model call that the provider did not price; may block."""
     told: tuple[str, ...] = ()
     """What stands at the end of the system prompt, and is no part of the history."""
+    native: NativeCode | None = None
+    """What the provider runs code with, which calls tools."""
     _instructions: dict[int, tuple[Message | None, Message]] = field(
         default_factory=dict[int, tuple[Message | None, Message]], init=False, repr=False, compare=False
     )
     """A memo: the system prompt that was last seen, and what becomes of it."""
 
     def tools(self) -> dict[str, Tool]:
-        """The tools as they are now, by name."""
+        """The tools that the model may call, as they are now, by name."""
         return {tool.spec.name: tool for toolset in self.toolsets for tool in toolset.tools()}
+
+    def callable_by(self, call: ToolCall) -> Mapping[str, Tool]:
+        """The tools that whoever makes `call` may call."""
+        return self.native.callable() if self.native and by_code(call) else self.tools()
+
+    def parallel(self, call: ToolCall) -> int:
+        """How many calls like `call` may run at the same time."""
+        return self.native.max_parallel if self.native and by_code(call) else self.max_parallel
 
     def every_tool(self) -> dict[str, Tool]:
         """Those that only code may call, too."""
@@ -85,7 +96,7 @@ class Plan:
         for tool in list(tools.values()):
             if isinstance(tool, ProgramTool):
                 tools = {**tool.callable(), **tools}
-        return tools
+        return {**self.native.callable(), **tools} if self.native else tools
 
     def callable(self, *, only_answer: bool) -> Container[str]:
         """The names that the model may call; those of tools for its code too, so that it can be told."""
@@ -136,9 +147,9 @@ class Plan:
             container: in which the provider ran code before.
         """
         parameters = self.parameters.copy()
-        if container and _usable(container):
+        if container and isinstance(container.get("id"), str):
             parameters["extra"] = _in_container(parameters.get("extra", EMPTY), container)
-        tools = (*(tool.spec for tool in self.tools().values()), *parameters.get("tools", ()))
+        tools: tuple[AnyTool, ...] = (*self._specs(), *parameters.get("tools", ()))
         if self.final_tool:
             tools += (self.final_tool.spec,)
             if self.final_tool.forced:
@@ -150,6 +161,10 @@ class Plan:
             parameters["tool_choice"] = ToolChoice("none")
         parameters["tools"] = tools
         return ModelRequest(self.model.name, self._instructed(messages), **parameters)
+
+    def _specs(self) -> Sequence[AnyTool]:
+        specs = [tool.spec for tool in self.tools().values()]
+        return self.native.specs(specs) if self.native else specs
 
     def _instructed(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """`messages`, and at the end of the system prompt what the model has to know beside it."""
@@ -175,16 +190,6 @@ def _with_more(message: Message | None, told: str) -> Message:
             return replace(message, blocks=(Text(f"{text}\n\n{told}"),))
         case blocks:
             return replace(message, blocks=(*blocks, Text(told)))
-
-
-def _usable(container: Mapping[str, object]) -> bool:
-    """Whether `container`, as a provider told it, has an id and is not over."""
-    if not isinstance(container, Mapping) or not isinstance(container.get("id"), str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return False
-    try:
-        return datetime.fromisoformat(str(container.get("expires_at"))) > datetime.now(UTC)
-    except (ValueError, TypeError):  # no date, or one without a zone: the provider knows better
-        return True
 
 
 def _in_container(extra: Mapping[str, object], container: Mapping[str, object]) -> Mapping[str, object]:

@@ -8,20 +8,22 @@ from typing import Literal, TypeAlias
 import anyio
 
 from treadle.conversation import events
-from treadle.conversation.blocks import Message, Refusal, Text, Thinking, ToolCall, ToolResult, user
+from treadle.conversation.blocks import Message, Refusal, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
-from treadle.conversation.history import INTERRUPTED, History
+from treadle.conversation.history import EXPIRED, INTERRUPTED, History
+from treadle.conversation.native_code import by_code, is_over, resumes
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings
-from treadle.errors import OutputInvalid
+from treadle.errors import ModelError, OutputInvalid
 from treadle.loop.calls import NOT_RUN, Calls, Emit, Outcome, need, told
 from treadle.loop.limits import Repeats
+from treadle.loop.native import NativePrograms, for_code
 from treadle.loop.plan import Plan
 from treadle.loop.programs import Running
 from treadle.loop.spending import Spending
+from treadle.loop.telling import Telling, said
 from treadle.loop.text_calls import with_calls
 from treadle.loop.waiting import Given, Waiting
-from treadle.models.base import OnDelta
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import ProgramTool, Tool, WrittenFile
 from treadle.wire.json_text import is_object
@@ -29,11 +31,13 @@ from treadle.wire.json_text import is_object
 Reason: TypeAlias = Literal["done", "max_turns", "length", "content_filter", "refusal", "budget"]
 
 _DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
+_NOT_FOUND = 404
 _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
 NEVER_BEGAN = "not run: the turn ended before it began"
 CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
 FROM_CODE = "not run: {name} is called from code: run code that has `await {name}(...)` in it"
+NOT_FROM_CODE = "not run: {name} is not for code: call it as a tool"
 ONLY_THE_ANSWER = "not run: nothing but the final answer is asked for"
 
 
@@ -59,8 +63,6 @@ class Run:
     """Whether replies are asked for as streams, and told piece by piece."""
     remembered: set[str] = field(default_factory=set[str])
     """Tools that a human allowed for the rest of the session."""
-    texts: list[str] = field(default_factory=list[str])
-    """Every piece of text that was told."""
     spending: Spending = field(init=False)
     savings: Savings = field(default=NO_SAVINGS, init=False)
     written: list[WrittenFile] = field(default_factory=list[WrittenFile], init=False)
@@ -70,6 +72,8 @@ class Run:
     """What was found about calls of the last reply, so that an approval does not look at all of them anew."""
     _program: Running | None = field(default=None, init=False)
     """That did not end yet."""
+    _native: NativePrograms = field(default_factory=NativePrograms, init=False)
+    _telling: Telling = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _text: str = field(default="", init=False)
     """Of the last reply."""
@@ -81,7 +85,13 @@ class Run:
 
     def __post_init__(self) -> None:
         self.spending = Spending(self.plan)
+        self._telling = Telling(self.emit, self._native)
         self._calls = Calls(self.plan.permissions, self.emit, self.remembered)
+
+    @property
+    def texts(self) -> list[str]:
+        """Every piece of text that was told."""
+        return self._telling.texts
 
     async def advance(self, given: Iterable[Given] = ()) -> Finished | Waiting:
         """Go on until the answer is there, or until somebody has to speak; `given` is what they said.
@@ -112,6 +122,8 @@ class Run:
         """
         of_program = [*self._program.stopped()] if self._program else []
         self._leave_program()
+        of_program += self._native.stopped()
+        self.savings += self._native.savings
         calls = self._calls
         idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
         known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | calls.ended  # noqa: A001
@@ -119,14 +131,16 @@ class Run:
         return [*of_program, *(told(result) for result in settled if result.call_id in calls.announced)]
 
     async def _ask(self) -> Reply:
-        plan, history = self.plan, self.history
+        history = self.history
         told = len(self.texts)
         self._found.clear()
-        self._calls.counts.next_reply()
-        self._repeats.next_reply()
-        request = plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
-        reply = await self._complete(request)
-        history.container = reply.container or history.container
+        if history.container and is_over(history.container):
+            await self._lose_container()
+        if not resumes(history.messages):  # code reads its results, and not the model
+            self._calls.counts.next_reply()
+            self._repeats.next_reply()
+        reply = await self._replied()
+        history.keep_container(reply.container)
         message = reply.message
         if rewritten := self._with_text_calls(reply):
             message = rewritten
@@ -136,16 +150,37 @@ class Run:
             reply = replace(reply, message=kept)
         self._text = said(kept)
         self._cut = _cut_off(reply)
-        if not self.streaming:
-            await self._tell_reply(kept)
+        await self._telling.reply(kept, streamed=self.streaming)
         if rewritten:
             names = ", ".join(call.name for call in kept.calls)
             await self.emit(events.Notice("text_tool_call", f"the model wrote its call of {names} as text"))
         return reply
 
+    async def _replied(self) -> Reply:
+        """What the model says; without the container of before, if the provider has lost it."""
+        try:
+            return await self._complete(self._request())
+        except ModelError as error:
+            if not self.history.container or error.status != _NOT_FOUND:
+                raise
+        await self._lose_container()
+        return await self._complete(self._request())
+
+    def _request(self) -> ModelRequest:
+        history = self.history
+        return self.plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
+
+    async def _lose_container(self) -> None:
+        self.history.lose_container()
+        for event in self._native.stopped():
+            await self.emit(event)
+        await self.emit(events.Notice("container_expired", EXPIRED))
+
     async def _complete(self, request: ModelRequest) -> Reply:
         try:
-            reply = await self.plan.model.complete(request, self._listener() if self.streaming else None)
+            reply = await self.plan.model.complete(
+                request, self._telling.listener() if self.streaming else None
+            )
         except BaseException as error:
             self.spending.failed(error)
             raise
@@ -159,32 +194,6 @@ class Run:
             return None
         rewritten = with_calls(reply.message, plan.callable(only_answer=self._invalid > 0))
         return None if rewritten and plan.answers(reply.message.text) else rewritten
-
-    async def _tell_reply(self, message: Message) -> None:
-        if thinking := message.thinking:
-            await self.emit(events.Reasoning(thinking))
-        if text := said(message):
-            self.texts.append(text)
-            await self.emit(events.Text(text))
-
-    def _listener(self) -> OnDelta:
-        from treadle.conversation.deltas import BlockStarted, Delta, TextAdded  # only who listens needs them
-
-        kinds: dict[int, object] = {}
-
-        async def listen(delta: Delta) -> None:
-            match delta:
-                case BlockStarted(index, block):
-                    kinds[index] = block
-                case TextAdded(index, text) if isinstance(kinds.get(index), Text | Refusal):
-                    self.texts.append(text)
-                    await self.emit(events.Text(text))
-                case TextAdded(index, text) if isinstance(kinds.get(index), Thinking):
-                    await self.emit(events.Reasoning(text))
-                case _:
-                    pass
-
-        return listen
 
     async def _judge(self, reply: Reply) -> Finished | None:
         """Whether `reply` ends the run, and how."""
@@ -238,15 +247,15 @@ class Run:
     async def _run_tools(self) -> Waiting | Finished | None:
         """Answer the open calls in their order, as far as that goes without anybody else."""
         calls = deque(self.history.open_calls)
-        tools = self.plan.tools() if calls else {}
         while calls:
+            tools = self.plan.callable_by(calls[0])
             if limit := self._calls.counts.stops(calls[0], tools):
                 return self._stop(limit)
             window = self._window(calls, tools)
             outcomes = [await self._admit(call, tools) for call in window]
             if needs := [each for each in outcomes if isinstance(each, Needs)]:
                 self._calls.began |= {each.call.id for each in needs if each.answer}
-                return Waiting(tuple(map(need, needs)))
+                return Waiting(tuple(need(each, self._native.code(each.call)) for each in needs))
             match outcomes:
                 case [Ready(tool=ProgramTool() as tool) as ready]:
                     stopped = await self._run_program(tool, ready)
@@ -272,12 +281,15 @@ class Run:
             self.written += self._program.files
             self._program = None
 
-    def _window(self, calls: deque[ToolCall], tools: dict[str, Tool]) -> list[ToolCall]:
+    def _window(self, calls: deque[ToolCall], tools: Mapping[str, Tool]) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time."""
         window = [calls.popleft()]
-        if self.plan.max_parallel > 1 and _parallel(window[0], tools):
-            while calls and _parallel(calls[0], tools) and not self._calls.counts.stops(calls[0], tools):
-                window.append(calls.popleft())
+        if self.plan.parallel(window[0]) == 1 or not _parallel(window[0], tools):
+            return window
+        while calls and by_code(calls[0]) == by_code(window[0]) and _parallel(calls[0], tools):
+            if self._calls.counts.stops(calls[0], tools):
+                break
+            window.append(calls.popleft())
         return window
 
     async def _admit(self, call: ToolCall, tools: Mapping[str, Tool]) -> Outcome:
@@ -290,7 +302,7 @@ class Run:
             return await self._take_answer(call)
         refusal = CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER if self._invalid else ""
         if call.name not in tools and call.name in self.plan.every_tool():
-            refusal = refusal or FROM_CODE.format(name=call.name)
+            refusal = refusal or (NOT_FROM_CODE if by_code(call) else FROM_CODE).format(name=call.name)
         self._found[call.id] = outcome = await self._calls.look_at(call, tools, refusal)
         return outcome
 
@@ -309,8 +321,7 @@ class Run:
                 )
             return ToolResult(call.id, str(invalid), is_error=True)
         self._finished = Finished("done", call.arguments, output)
-        self.texts.append(call.arguments)
-        await self.emit(events.Text(call.arguments))
+        await self._telling.text(call.arguments)
         return ToolResult(call.id, "this is the final answer")
 
     async def _run_window(
@@ -319,7 +330,7 @@ class Run:
         """Run calls at the same time; their results are told in the order of the calls."""
         if len(calls) == 1:
             return await self._tell(calls[0], await self._calls.result(outcomes[0]))
-        limiter = anyio.CapacityLimiter(self.plan.max_parallel)
+        limiter = anyio.CapacityLimiter(self.plan.parallel(calls[0]))
         ended = {call.id: anyio.Event() for call in calls}
         limit: LimitReached | None = None
 
@@ -345,8 +356,10 @@ class Run:
         if call.id not in self._calls.announced:  # the call that gave the final answer is none of the user's
             self.history.answer(result)
             return None
-        repeat = self._repeats.add(call, result, self.plan.limits.max_repeats)
-        if repeat:
+        result = for_code(call, result)
+        self._native.answered(call, result)
+        limit = None if by_code(call) else self.plan.limits.max_repeats  # code may look again and again
+        if repeat := self._repeats.add(call, result, limit):
             result = noted(result, f"[{repeat.detail}: do something else, or give your answer]")
         self.history.answer(result)
         self._calls.ended.pop(call.id, None)
@@ -356,12 +369,7 @@ class Run:
         return repeat.limit if repeat else None
 
 
-def said(message: Message) -> str:
-    """The text of `message`, or the words in which the model declines."""
-    return message.text or "".join(block.text for block in message.blocks if isinstance(block, Refusal))
-
-
-def _parallel(call: ToolCall, tools: dict[str, Tool]) -> bool:
+def _parallel(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
     return call.name in tools and tools[call.name].policy.parallel
 
 

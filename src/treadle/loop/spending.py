@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from treadle.conversation.events import LimitReached
+from treadle.conversation.native_code import began, by_code, is_resumed
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ModelError
@@ -25,9 +26,15 @@ class Spending:
     _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
 
     async def count(self, reply: Reply) -> None:
-        usage = reply.usage
-        self.usage += usage if usage.calls == 1 else replace(usage, calls=1)
-        self._tokens_known = self._tokens_known and usage.total_tokens > 0
+        usage, message = reply.usage, reply.message
+        resumed = is_resumed(message)
+        self.usage += replace(
+            usage,
+            calls=int(not resumed),
+            code_runs=sum(began(block) is not None for block in message.blocks),
+            programmatic_calls=sum(map(by_code, message.calls)),
+        )
+        self._tokens_known = self._tokens_known and (resumed or usage.total_tokens > 0)
         if reply.cost is not None or self.plan.price is None:
             self._add(reply.cost)
         elif self.plan.limits.max_cost is None:

@@ -21,7 +21,7 @@ class AnthropicMessages:
 
     name: str
     endpoint: Endpoint
-    abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False))
+    abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False, programmatic=True))
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
     head: Head = field(default_factory=Head, init=False, repr=False, compare=False)

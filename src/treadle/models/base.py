@@ -21,6 +21,8 @@ class Abilities:
     """Whether the wire takes a JSON Schema for the final answer."""
     open_schema: bool = True
     """Whether that schema may have objects with free keys, or contain itself."""
+    programmatic: bool | None = False
+    """Whether the provider runs code that calls tools; None: what is behind it may."""
 
 
 @runtime_checkable

@@ -7,10 +7,10 @@ Source:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
+from treadle.conversation.native_code import by_code, is_over, time_of
 from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
 from treadle.errors import (
     ContainerExpired,
@@ -19,13 +19,15 @@ from treadle.errors import (
     ProgrammaticToolCallingUnsupported,
 )
 from treadle.models.providers import Provider
-from treadle.wire.chat_completions.carried import by_code, pending
+from treadle.wire.chat_completions.carried import pending
 
 CALLERS = frozenset(
     {"direct", "code_execution_20250825", "code_execution_20260120", "code_execution_20260521"}
 )
 """What `allowed_callers` may hold."""
 CODE_TOOL = "code_execution_"
+LATEST = "code_execution_20260120"
+"""That every model with programmatic tool calling has; the newer one is the same, told in other words."""
 PROGRAMMATIC_BETA = "advanced-tool-use-2025-11-20"
 _CODE_BETAS = {
     "code_execution_20250522": "code-execution-2025-05-22",
@@ -37,14 +39,29 @@ _WEB = ("web_search_", "web_fetch_")
 _WEB_SINCE = "20260209"
 
 
-def now() -> datetime:
-    """The present."""
-    return datetime.now(UTC)
-
-
 def is_code_tool(tool: AnyTool) -> bool:
     """Whether `tool` is the provider's own code execution."""
     return isinstance(tool, NativeTool) and str(tool.raw.get("type")).startswith(CODE_TOOL)
+
+
+def code_tool(tools: Iterable[AnyTool]) -> tuple[str, NativeTool | None]:
+    """Who code is to tools that it may call, and the tool by which a model runs code, unless it is there.
+
+    Args:
+        tools: that the caller brings.
+
+    Raises:
+        InvalidArgument: there is one whose code calls no tools.
+    """
+    for tool in tools:
+        if isinstance(tool, NativeTool) and is_code_tool(tool):
+            kind = str(tool.raw.get("type"))
+            if kind not in CALLERS:
+                raise InvalidArgument(
+                    f"the code of {kind} cannot call tools: leave it out, and {LATEST} is added"
+                )
+            return kind, None
+    return LATEST, NativeTool("chat_completions", {"type": LATEST, "name": "code_execution"})
 
 
 def callers(tool: AnyTool) -> Sequence[str]:
@@ -88,6 +105,14 @@ def betas(tools: Sequence[AnyTool]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(needed))
 
 
+def unsupported(model: str) -> ProgrammaticToolCallingUnsupported:
+    """The error for a model whose provider runs no code that calls tools."""
+    return ProgrammaticToolCallingUnsupported(
+        f"the provider of {model!r} runs no code that calls tools: use a model of Anthropic, or have our "
+        "own containers run the code of this model with Harness.CODE_LOOP"
+    )
+
+
 _ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
 """Prefixes of providers that only the litellm extra knows, and that have it not."""
 
@@ -102,10 +127,7 @@ def sendable(model: str, provider: Provider | None, tools: Sequence[AnyTool]) ->
     if not lacks:
         return tuple(tools)
     if is_programmatic(tools) or any(map(is_code_tool, tools)):
-        raise ProgrammaticToolCallingUnsupported(
-            f"the provider of {model!r} runs no code that calls tools: use a model of Anthropic, or have our "
-            "own containers run the code of this model with Harness.CODE_LOOP"
-        )
+        raise unsupported(model)
     return tuple(map(_without_callers, tools))
 
 
@@ -229,8 +251,8 @@ def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: b
         return wanted
     if told is None or not isinstance(ids, str):
         return wanted
-    until = _time(told.get("expires_at"))
-    if until is None or until > now():
+    until = time_of(told.get("expires_at"))
+    if until is None or not is_over(told):
         return ids
     if wanted is None and not needed:
         return None
@@ -259,14 +281,6 @@ def _container(given: object) -> str | Mapping[str, Any] | None:
     raise InvalidType(
         f"container must be the id of a container, such as response.container.id, not {given!r}"
     )
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        read = datetime.fromisoformat(str(value))
-    except ValueError:
-        return None
-    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 def merged_betas(*said: str) -> str:

@@ -141,7 +141,7 @@ class Route:
             Endpoint(url, provider.prefix, headers, self.key or "", **self._transport()),
             # at somebody else's address, the same prefix stands for servers that want back what they sent
             replace(provider.dialect, drops=frozenset()) if self.elsewhere else provider.dialect,
-            provider.abilities,
+            replace(provider.abilities, programmatic=provider.programmatic),
             provider.stream_usage,
             self.kwargs.get("extra_body") or EMPTY,
         )

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from treadle.conversation.native_code import is_resumed
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.testing import strict_chat, strict_messages
 from treadle.testing.model import deltas
-from treadle.testing.native_code import resumed_pause
 from treadle.testing.refusal import Refusal
 from treadle.testing.strict_shapes import is_object
 from treadle.wire import sse
@@ -195,7 +195,7 @@ class Anthropic:
         return messages_responses.write_response(_messages_reply(reply))
 
     def events(self, reply: Reply, body: Mapping[str, object]) -> Iterator[bytes]:
-        if resumed_pause(reply):  # no model writes anything: the message is whole from the start
+        if is_resumed(reply.message):  # no model writes anything: the message is whole from the start
             yield _named_event({"type": "message_start", "message": self.whole(reply)})
             yield _named_event({"type": "message_stop"})
             return

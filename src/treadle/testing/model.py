@@ -15,11 +15,11 @@ from treadle.conversation.deltas import (
     Started,
     TextAdded,
 )
+from treadle.conversation.native_code import by_code
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument, ModelError
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.failures import failure
-from treadle.testing.native_code import by_code
 from treadle.testing.player import Player
 from treadle.testing.refusal import Refused
 from treadle.testing.script import Script, Step

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from treadle.conversation.blocks import Block, Opaque, ToolCall
-from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, Reply, ToolSpec
+from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
 from treadle.errors import InvalidArgument
 from treadle.testing.refusal import messages_not_found, messages_refused
 from treadle.testing.script import Printed, Program, Step
@@ -177,17 +177,6 @@ def container_id(request: ModelRequest) -> str | None:
     given = request.extra.get("container")
     named = given.get("id") if is_object(given) else given
     return str(named) if named else None
-
-
-def by_code(call: ToolCall) -> bool:
-    """Whether code made `call`, which therefore arrives whole."""
-    return call.caller is not None and call.caller.get("type") in CALLERS
-
-
-def resumed_pause(reply: Reply) -> bool:
-    """Whether `reply` holds nothing but calls of code that an earlier reply began."""
-    blocks = reply.message.blocks
-    return bool(blocks) and all(isinstance(block, ToolCall) and by_code(block) for block in blocks)
 
 
 def _printed(printed: Printed, answers: Sequence[str]) -> str:

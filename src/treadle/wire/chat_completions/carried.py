@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from treadle.conversation.blocks import Block, Message, Opaque, ToolCall, Wire
+from treadle.conversation.native_code import by_code
 from treadle.conversation.request import Reply
 from treadle.errors import InvalidArgument
 from treadle.wire.anthropic_messages.messages import read_content, write_block
@@ -167,14 +168,3 @@ def pending(messages: Sequence[Message]) -> list[ToolCall]:
     answered = {result.call_id for message in messages for result in message.results}
     calls = (call for message in messages for call in message.calls)
     return [call for call in calls if by_code(call) and call.id not in answered]
-
-
-def resumes(messages: Sequence[Message]) -> bool:
-    """Whether the last message answers calls of code, which goes on then."""
-    calls = {call.id for message in messages for call in message.calls if by_code(call)}
-    return bool(messages) and any(result.call_id in calls for result in messages[-1].results)
-
-
-def by_code(call: ToolCall) -> bool:
-    """Whether code of the provider made the call."""
-    return str(_object(call.caller).get("type")).startswith("code_execution")
