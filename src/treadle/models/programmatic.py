@@ -5,8 +5,8 @@ Source:
     the beta, which servers of that time still want.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ CALLERS = frozenset(
 )
 """What `allowed_callers` may hold."""
 CODE_TOOL = "code_execution_"
+BETA_HEADER = "anthropic-beta"
 PROGRAMMATIC_BETA = "advanced-tool-use-2025-11-20"
 _CODE_BETAS = {
     "code_execution_20250522": "code-execution-2025-05-22",
@@ -86,6 +87,36 @@ def betas(tools: Sequence[AnyTool]) -> tuple[str, ...]:
         if is_code_tool(tool) and isinstance(tool, NativeTool):
             needed += [beta] if (beta := _CODE_BETAS.get(str(tool.raw.get("type")))) else []
     return tuple(dict.fromkeys(needed))
+
+
+@dataclass(frozen=True, slots=True)
+class Betas:
+    """The beta names that go with requests: the caller's own, and those that their tools need."""
+
+    own: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    """Names that the tools need and the caller does not want: newer servers need none."""
+
+    @classmethod
+    def read(cls, header: str, said: object) -> "Betas":
+        """From the caller's `anthropic-beta` header, and `betas`: names to add; `-NAME` drops one.
+
+        Raises:
+            InvalidType: `betas` is no list of names.
+        """
+        if not isinstance(said, list | tuple) or not all(
+            isinstance(each, str) and each.strip("- ") for each in cast("Sequence[object]", said)
+        ):
+            raise InvalidType(f'betas must be a list of names such as "NAME" or "-NAME", not {said!r}')
+        names = [each.strip() for each in cast("Sequence[str]", said)]
+        added = (*map(str.strip, header.split(",")), *(name for name in names if name[0] != "-"))
+        dropped = frozenset(name[1:] for name in names if name[0] == "-")
+        return cls(tuple(dict.fromkeys(filter(None, added))), dropped)
+
+    def of(self, tools: Sequence[AnyTool]) -> tuple[str, ...]:
+        """Those of a request with `tools`, each once."""
+        needed = [name for name in betas(tools) if name not in self.dropped]
+        return tuple(dict.fromkeys((*self.own, *needed)))
 
 
 _ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
@@ -267,9 +298,3 @@ def _time(value: object) -> datetime | None:
     except ValueError:
         return None
     return read if read.tzinfo else read.replace(tzinfo=UTC)
-
-
-def merged_betas(*said: str) -> str:
-    """Values of `anthropic-beta` headers as one, each name once."""
-    names: Iterator[str] = (name.strip() for value in said for name in value.split(","))
-    return ",".join(dict.fromkeys(filter(None, names)))
