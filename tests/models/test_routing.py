@@ -9,7 +9,7 @@ import pytest
 
 from tests.models.servers import Server, serving, whole
 from treadle.conversation.blocks import user
-from treadle.conversation.request import ModelRequest
+from treadle.conversation.request import ModelRequest, NativeTool, ToolSpec
 from treadle.errors import InvalidArgument, InvalidType, MissingExtra
 from treadle.models.anthropic_messages import AnthropicMessages
 from treadle.models.chat_completions import ChatCompletions
@@ -464,3 +464,59 @@ def test_a_model_is_a_name_or_has_three_members() -> None:
             InvalidType, match="model must be a name such as 'openai/gpt-5' or an object with"
         ):
             check_model(wrong)
+
+
+OF_CODE = (
+    ToolSpec("look", "Look.", {"type": "object"}, {"allowed_callers": ["code_execution_20250825"]}),
+    NativeTool("anthropic_messages", {"type": "code_execution_20250825", "name": "code_execution"}),
+)
+OURS = "advanced-tool-use-2025-11-20,code-execution-2025-08-25"
+
+
+async def betas_sent(kwargs: dict[str, Any], tools: tuple[Any, ...] = OF_CODE) -> str | None:
+    """The `anthropic-beta` header of a request."""
+    async with serving(MESSAGES_REPLY) as server:
+        connected = route("anthropic/m", api_base=server.url, kwargs=kwargs).connect()
+        await connected.complete(ModelRequest(connected.name, (user("hi"),), tools))
+    return server.seen[0].headers.get("anthropic-beta")
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sent"),
+    [
+        ({}, OURS),
+        ({"betas": ["mine"]}, f"mine,{OURS}"),
+        ({"betas": ["-advanced-tool-use-2025-11-20"]}, "code-execution-2025-08-25"),
+        ({"betas": ["-advanced-tool-use-2025-11-20", "-code-execution-2025-08-25"]}, None),
+        ({"betas": ("a", "a", " b ")}, f"a,b,{OURS}"),
+        ({"extra_headers": {"Anthropic-Beta": "x, y,x"}}, f"x,y,{OURS}"),
+        ({"extra_headers": {"Anthropic-Beta": "x", "anthropic-beta": "y"}, "betas": ["z"]}, f"x,y,z,{OURS}"),
+        ({"extra_headers": {"anthropic-beta": OURS}}, OURS),
+        (
+            {"extra_headers": {"anthropic-beta": OURS}, "betas": ["-code-execution-2025-08-25"]},
+            OURS,  # what the caller wrote is the caller's
+        ),
+    ],
+    ids=repr,
+)
+async def test_betas_of_tools_and_of_the_caller_are_one_header_with_each_name_once(
+    kwargs: dict[str, Any], sent: str | None
+) -> None:
+    assert await betas_sent(kwargs) == sent
+
+
+async def test_a_request_whose_tools_need_none_has_the_callers_betas_alone() -> None:
+    assert await betas_sent({}, ()) is None
+    assert await betas_sent({"betas": ["mine"]}, ()) == "mine"
+
+
+@pytest.mark.parametrize("betas", ["one", [1], ["-"], [""], {"a": 1}], ids=repr)
+def test_betas_are_a_list_of_names(betas: Any) -> None:
+    with pytest.raises(InvalidType, match="betas must be a list of names"):
+        route("anthropic/m", kwargs={"betas": betas}).connect()
+
+
+@pytest.mark.parametrize("model", ["openai/m", "litellm_proxy/m", "cohere/m"])
+def test_betas_are_refused_where_messages_are_not_spoken(model: str) -> None:
+    with pytest.raises(InvalidArgument, match="write anthropic-beta into extra_headers"):
+        route(model, api_base="https://h", kwargs={"betas": ["x"]}).connect()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
 from treadle.agents.background import check_no_loop, run
@@ -13,19 +12,15 @@ from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.models.base import Model
 from treadle.models.programmatic import (
-    betas,
     check_results,
     check_tools,
     is_code_tool,
-    merged_betas,
     sendable,
     usable_container,
 )
 from treadle.models.routing import Route, check_model
 from treadle.wire.chat_completions.carried import carrying, read_conversation
 from treadle.wire.chat_completions.requests import read_parameters
-
-_BETA = "anthropic-beta"
 
 
 @overload
@@ -53,6 +48,7 @@ def completion(
             the provider's own tools, such as `{"type": "code_execution_20250825", "name": "code_execution"}`,
             stand beside functions.
             container: the id of a provider's container to run code in again.
+            betas: beta names of Anthropic to add; `"-NAME"` drops one that the tools would bring along.
             api_key, api_base, timeout, num_retries, extra_headers, extra_body: of the transport.
             Every other one goes to the provider: temperature, max_tokens, reasoning_effort, ...
 
@@ -128,22 +124,9 @@ def _start(
 
 
 def _route(model: str, given: Mapping[str, Any]) -> Route:
-    """With the beta headers that its tools need, at a provider of Messages."""
     route = Route(model, given.get("api_key"), given.get("api_base"), {}, given)
     route.check_gateway()
-    if route.provider is None or route.provider.wire != "anthropic_messages":
-        return route
-    needed = betas(read_parameters(route.parameters).get("tools", ()))
-    headers: Any = given.get("extra_headers") or {}
-    if not needed or not isinstance(headers, Mapping):
-        return route
-    users = cast("Mapping[str, Any]", headers)
-    said = [value for name, value in users.items() if str(name).lower() == _BETA]
-    if not all(isinstance(value, str) for value in said):
-        return route  # which says what is wrong with it
-    rest = {name: value for name, value in users.items() if str(name).lower() != _BETA}
-    merged = {**rest, _BETA: merged_betas(*said, ",".join(needed))}
-    return replace(route, kwargs={**given, "extra_headers": merged})
+    return route
 
 
 async def _complete(model: Model, request: ModelRequest) -> Shaped:

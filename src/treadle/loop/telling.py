@@ -21,14 +21,23 @@ class Telling:
 
     async def reply(self, message: Message, *, streamed: bool) -> None:
         """Tell of a reply, or what its stream left out."""
-        if not streamed:
-            if thinking := message.thinking:
-                await self.emit(events.Reasoning(thinking))
-            if text := said(message):
-                await self.text(text)
+        if streamed:
+            for block in message.blocks:
+                await self._code(block)
+        elif any(isinstance(block, Opaque) for block in message.blocks):  # code stands in between
+            for block in message.blocks:
+                await self._whole(Message("assistant", (block,)))
+        else:
+            await self._whole(message)
+        self.programs.paused(message)
+
+    async def _whole(self, message: Message) -> None:
+        if thinking := message.thinking:
+            await self.emit(events.Reasoning(thinking))
+        if text := said(message):
+            await self.text(text)
         for block in message.blocks:
             await self._code(block)
-        self.programs.paused(message)
 
     async def text(self, text: str) -> None:
         self.texts.append(text)

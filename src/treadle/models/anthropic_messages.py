@@ -1,13 +1,14 @@
 """A model behind Anthropic Messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
+from treadle.models.programmatic import BETA_HEADER, Betas
 from treadle.models.replies import finished, forward, reading
 from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
@@ -24,6 +25,7 @@ class AnthropicMessages:
     abilities: Abilities = field(default_factory=lambda: Abilities(open_schema=False, programmatic=True))
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
+    betas: Betas = Betas()  # noqa: RUF009 - a frozen value
     head: Head = field(default_factory=Head, init=False, repr=False, compare=False)
 
     def check(self, request: ModelRequest) -> None:
@@ -34,10 +36,16 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
-            answer = await call(self.endpoint, encode_request(request, self.body, self.head))
+            answer = await call(self._endpoint(request), encode_request(request, self.body, self.head))
             with reading(self.endpoint):
                 return finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
+
+    def _endpoint(self, request: ModelRequest) -> Endpoint:
+        betas = self.betas.of(request.tools)
+        if not betas:
+            return self.endpoint
+        return replace(self.endpoint, headers={**self.endpoint.headers, BETA_HEADER: ",".join(betas)})
 
     async def _stream(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
         from treadle.conversation.deltas import Fold  # see chat_completions
@@ -51,7 +59,7 @@ class AnthropicMessages:
             await forward(deltas, fold, on_delta)
 
         body = encode_request(request, {**self.body, "stream": True}, self.head)
-        answer = await call(self.endpoint, body, event)
+        answer = await call(self._endpoint(request), body, event)
         with reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)

@@ -5,8 +5,8 @@ Source:
     the beta, which servers of that time still want.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
@@ -28,6 +28,7 @@ CALLERS = frozenset(
 CODE_TOOL = "code_execution_"
 LATEST = "code_execution_20260120"
 """That every model with programmatic tool calling has; the newer one is the same, told in other words."""
+BETA_HEADER = "anthropic-beta"
 PROGRAMMATIC_BETA = "advanced-tool-use-2025-11-20"
 _CODE_BETAS = {
     "code_execution_20250522": "code-execution-2025-05-22",
@@ -111,6 +112,36 @@ def unsupported(model: str) -> ProgrammaticToolCallingUnsupported:
         f"the provider of {model!r} runs no code that calls tools: use a model of Anthropic, or have our "
         "own containers run the code of this model with Harness.CODE_LOOP"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Betas:
+    """The beta names that go with requests: the caller's own, and those that their tools need."""
+
+    own: tuple[str, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    """Names that the tools need and the caller does not want: newer servers need none."""
+
+    @classmethod
+    def read(cls, header: str, said: object) -> "Betas":
+        """From the caller's `anthropic-beta` header, and `betas`: names to add; `-NAME` drops one.
+
+        Raises:
+            InvalidType: `betas` is no list of names.
+        """
+        if not isinstance(said, list | tuple) or not all(
+            isinstance(each, str) and each.strip("- ") for each in cast("Sequence[object]", said)
+        ):
+            raise InvalidType(f'betas must be a list of names such as "NAME" or "-NAME", not {said!r}')
+        names = [each.strip() for each in cast("Sequence[str]", said)]
+        added = (*map(str.strip, header.split(",")), *(name for name in names if name[0] != "-"))
+        dropped = frozenset(name[1:] for name in names if name[0] == "-")
+        return cls(tuple(dict.fromkeys(filter(None, added))), dropped)
+
+    def of(self, tools: Sequence[AnyTool]) -> tuple[str, ...]:
+        """Those of a request with `tools`, each once."""
+        needed = [name for name in betas(tools) if name not in self.dropped]
+        return tuple(dict.fromkeys((*self.own, *needed)))
 
 
 _ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
@@ -281,9 +312,3 @@ def _container(given: object) -> str | Mapping[str, Any] | None:
     raise InvalidType(
         f"container must be the id of a container, such as response.container.id, not {given!r}"
     )
-
-
-def merged_betas(*said: str) -> str:
-    """Values of `anthropic-beta` headers as one, each name once."""
-    names: Iterator[str] = (name.strip() for value in said for name in value.split(","))
-    return ",".join(dict.fromkeys(filter(None, names)))

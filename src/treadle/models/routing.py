@@ -10,13 +10,14 @@ from urllib.parse import quote, urlsplit
 from treadle.conversation.blocks import EMPTY
 from treadle.errors import InvalidArgument, InvalidType, MissingExtra
 from treadle.models.base import Model
+from treadle.models.programmatic import BETA_HEADER, Betas
 from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
 from treadle.settings import Settings
 
 GATEWAY = "litellm_proxy"
 _TRANSPORT = frozenset(
     {"api_key", "api_base", "base_url", "api_version", "extra_headers", "extra_body", "timeout"}
-    | {"max_retries", "num_retries", "model", "messages", "stream", "stream_options"}
+    | {"max_retries", "num_retries", "model", "messages", "stream", "stream_options", "betas"}
 )
 
 
@@ -88,6 +89,12 @@ class Route:
     def check(self) -> None:
         """Raises `InvalidArgument` for what cannot work, and `MissingExtra` where litellm is needed."""
         self._check_types()
+        wire = self.provider.wire if self.provider else None
+        if self.kwargs.get("betas") is not None and wire != "anthropic_messages":
+            raise InvalidArgument(
+                f"betas are names of Anthropic's Messages, which {self.model!r} is not reached by: leave "
+                "them out, or write anthropic-beta into extra_headers"
+            )
         if self.provider is None:
             _check_unknown(self.model)
             return
@@ -165,9 +172,12 @@ class Route:
 
         provider = PROVIDERS["anthropic"]
         headers = self._headers({"x-api-key": self.key or "", "anthropic-version": "2023-06-01"})
+        betas = Betas.read(headers.pop(BETA_HEADER, ""), self.kwargs.get("betas") or ())
         url = self._url(provider, "/messages")
         endpoint = Endpoint(url, provider.prefix, headers, self.key or "", **self._transport())
-        return AnthropicMessages(self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY)
+        return AnthropicMessages(
+            self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY, betas=betas
+        )
 
     def _url(self, provider: Provider, path: str) -> str:
         """The provider's whole address; one that the user gave may be the whole address already."""
@@ -186,7 +196,10 @@ class Route:
                 or not isinstance(value, str | int | float)
             ):
                 raise InvalidType(f"extra_headers: the value of {name!r} must be a string")
-            users[name.lower()] = str(value)
+            low = name.lower()
+            # the only list among them: nothing of it is lost, however it is spelled
+            before = f"{users[low]}," if low == BETA_HEADER and low in users else ""
+            users[low] = f"{before}{value}"
         return {"content-type": "application/json", **ours, **users}
 
     def _transport(self) -> dict[str, Any]:
