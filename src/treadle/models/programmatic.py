@@ -19,7 +19,7 @@ from treadle.errors import (
     ProgrammaticToolCallingUnsupported,
 )
 from treadle.models.providers import Provider
-from treadle.wire.chat_completions.carried import by_code, pending
+from treadle.wire.chat_completions.carried import by_code, lost_code, pending
 
 CALLERS = frozenset(
     {"direct", "code_execution_20250825", "code_execution_20260120", "code_execution_20260521"}
@@ -223,6 +223,10 @@ def check_results(messages: Sequence[Message]) -> None:
     if missing := [call.id for call in pending(messages)]:
         raise InvalidArgument(
             f"code waits for the results of {', '.join(missing)}: answer all pending calls in one message"
+        )
+    if lost := lost_code(messages):
+        raise InvalidArgument(
+            f"the result of {lost} is missing: send the message of each answer back whole, not just its text"
         )
 
 

@@ -176,6 +176,20 @@ def pending(messages: Sequence[Message]) -> list[ToolCall]:
     return [call for call in calls if by_code(call) and call.id not in answered]
 
 
+def lost_code(messages: Sequence[Message]) -> str | None:
+    """The id of code that got its last answer, and whose end nobody sent back with what was said next."""
+    waiting: object = None
+    for message in messages:
+        if message.role != "assistant":
+            continue
+        raws = (block.raw for block in message.blocks if isinstance(block, Opaque))
+        made = [_object(call.caller).get("tool_id") for call in message.calls if by_code(call)]
+        if waiting is not None and waiting not in (*made, *(raw.get("tool_use_id") for raw in raws)):
+            return str(waiting)
+        waiting = made[-1] if made else None
+    return None
+
+
 def resumes(messages: Sequence[Message]) -> bool:
     """Whether the last message answers calls of code, which goes on then."""
     calls = {call.id for message in messages for call in message.calls if by_code(call)}

@@ -12,14 +12,14 @@ _ELSEWHERE = frozenset({"web_search_tool_result", "web_fetch_tool_result", "mcp_
 _CODE = frozenset({"code_execution_tool_result", "bash_code_execution_tool_result"})
 
 
-def server_tool_fields(blocks: Sequence[Raw], container: Raw | None) -> dict[str, object]:
+def server_tool_fields(blocks: Sequence[Raw], container: object) -> dict[str, object]:
     """`server_tool_calls`, `tool_results` and `code_interpreter_results` of a message, where it has them."""
     uses = [block for block in blocks if block.get("type") == "server_tool_use"]
     results = [block for block in blocks if _is_result(str(block.get("type")))]
     fields: dict[str, list[Any]] = {
         "server_tool_calls": list(map(_call, uses)),
         "tool_results": results,
-        "code_interpreter_results": list(_outputs(results, uses, (container or {}).get("id"))),
+        "code_interpreter_results": list(_outputs(results, uses, _object(container).get("id"))),
     }
     return {name: listed for name, listed in fields.items() if listed}
 
@@ -36,11 +36,11 @@ def _call(use: Raw) -> dict[str, object]:
 
 def _outputs(results: Iterable[Raw], uses: Iterable[Raw], container: object) -> Iterator[dict[str, object]]:
     """Runs of code as the Responses API has them; the code is null where an earlier message has it."""
-    inputs = {use.get("id"): _object(use.get("input")) for use in uses}
+    inputs = {str(use.get("id")): _object(use.get("input")) for use in uses}
     for result in results:
         if result.get("type") not in _CODE:
             continue
-        said = inputs.get(result.get("tool_use_id"), {})
+        said = inputs.get(str(result.get("tool_use_id")), {})
         content = _object(result.get("content"))
         failed = str(content.get("type")).endswith("_error")
         yield {
