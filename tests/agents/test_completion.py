@@ -143,6 +143,27 @@ def test_chunks_without_their_end_are_no_answer() -> None:
         fold_chunks([chunk])
 
 
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {},
+        "chunk",
+        {"choices": 5},
+        {"choices": [{"delta": {"provider_specific_fields": 5}, "finish_reason": "stop"}]},
+        {
+            "choices": [
+                {"delta": {"provider_specific_fields": {"blocks": [5]}}, "index": 0, "finish_reason": "stop"}
+            ]
+        },
+        {"choices": [{"delta": {"tool_calls": [{"index": [1]}]}, "index": 0, "finish_reason": "stop"}]},
+        {"created": "today", "choices": []},
+    ],
+)
+def test_what_are_no_chunks_is_no_answer(chunk: Any) -> None:
+    with pytest.raises(BadResponse):
+        fold_chunks([chunk])
+
+
 CODE = {"type": "code_execution_20250825", "name": "code_execution"}
 ADD: dict[str, Any] = {
     "type": "function",

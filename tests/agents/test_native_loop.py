@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -23,6 +23,7 @@ from treadle import (
 from treadle.conversation import native_code
 from treadle.conversation.blocks import Image
 from treadle.conversation.events import Approval, CodeExecution, Notice, Result, Text, ToolCall, ToolResult
+from treadle.conversation.request import ToolSpec
 from treadle.sandbox.workspace import LocalSandbox
 from treadle.testing import ScriptedModel, Step, call, runs, say, think
 from treadle.testing.upstream import Upstream, serve
@@ -51,7 +52,8 @@ def get_as(name: str, **policy: Any) -> Callable[..., str]:
         return SALES[region]
 
     inner.__doc__ = get.__doc__
-    return tool(inner, name=name, **policy)
+    named: Any = tool(name=name, **policy)
+    return named(inner)
 
 
 @dataclass
@@ -68,25 +70,27 @@ class Played:
         return {"model": "anthropic/claude-x", "api_base": self.upstream.base_url, "api_key": "k"}
 
     async def ask(self, **options: Any) -> Result:
-        given = {"tools": [get], "options": NATIVE, **self.where, **options}
+        given: dict[str, Any] = {"tools": [get], "options": NATIVE, **self.where, **options}
         with anyio.fail_after(DEADLINE_S):
-            started: Any = aagent(
+            begin: Any = aagent
+            started = begin(
                 Harness.TOOL_LOOP, "Which sold most?", sandbox=self.folder, stream=self.stream, **given
             )
             if not self.stream:
                 return await started
-            seen = [event async for event in started]
-            assert seen[:-1] == list(started.result.events)
-            return started.result
+            seen: list[Any] = [event async for event in started]
+            result: Result = started.result
+            assert seen[:-1] == list(result.events)
+            return result
 
     def session(self, **options: Any) -> AsyncSession:
-        given = {"tools": [get], "options": NATIVE, **self.where, **options}
+        given: dict[str, Any] = {"tools": [get], "options": NATIVE, **self.where, **options}
         return treadle.aagent_session(Harness.TOOL_LOOP, sandbox=self.folder, **given)
 
     @property
     def bodies(self) -> list[dict[str, Any]]:
         assert not self.upstream.refusals
-        return [request.body for request in self.upstream.requests]
+        return [cast("dict[str, Any]", request.body) for request in self.upstream.requests]
 
 
 Play = Callable[..., Any]
@@ -356,7 +360,7 @@ async def test_code_whose_container_expires_while_it_waits_is_told_with_its_resu
     assert second["messages"][1] == {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}
     (told,) = texts(second["messages"][2])
     assert told == (
-        f'[{EXPIRED}. Its calls were:\nslow({{"region": "N"}}) gave: 9\nslow({{"region": "S"}}) gave: 4]'
+        f'[{EXPIRED}. Its calls were:\nslow({{"region":"N"}}) gave: 9\nslow({{"region":"S"}}) gave: 4]'
     )
     ended = [each for each in result.events if isinstance(each, CodeExecution)][-1]
     assert (ended.phase, ended.return_code, ended.tool_calls) == ("end", None, 2)
@@ -416,7 +420,8 @@ async def test_a_turn_that_is_cut_off_while_code_waits_leaves_a_conversation_tha
 async def test_a_model_without_it_is_refused_with_the_way_out(model: Any, tmp_path: Any) -> None:
     code = get_as("get", allowed_callers=["code_execution"])
     folder = treadle.sandbox.local(tmp_path)
-    for given in ({"options": NATIVE, "tools": [get]}, {"tools": [code]}):
+    ways: list[dict[str, Any]] = [{"options": NATIVE, "tools": [get]}, {"tools": [code]}]
+    for given in ways:
         with pytest.raises(ProgrammaticToolCallingUnsupported, match=r"Harness\.CODE_LOOP"):
             await aagent(Harness.TOOL_LOOP, "?", sandbox=folder, model=model, api_key="k", **given)
 
@@ -430,7 +435,9 @@ async def test_a_tool_for_both_is_called_by_the_model_where_nobody_else_can(tmp_
     )
 
     assert result.text == "9"
-    assert [spec.extra for spec in model.requests[0].tools] == [{}]
+    (spec,) = model.requests[0].tools
+    assert isinstance(spec, ToolSpec)
+    assert not spec.extra
 
 
 async def test_the_version_of_code_that_the_user_brings_is_taken(play: Play) -> None:

@@ -143,19 +143,28 @@ async def test_an_answer_has_the_shape_that_users_know() -> None:
 
 @pytest.mark.parametrize("answered", [answered_by_user, answered_by_tool, only_content_and_blocks])
 async def test_a_follow_up_gives_the_provider_what_it_sent(answered: Any) -> None:
+    known = {"container": "container_1"} if answered is only_content_and_blocks else {}
     async with provider([PAUSED, DONE]) as (base, bodies):
         first = await ask(base, QUESTION)
-        second = await ask(base, answered(first))
+        second = await ask(base, answered(first), **known)
 
     assert bodies[1]["messages"][1] == {"role": "assistant", "content": PAUSED["content"]}
     assert bodies[1]["messages"][2]["content"] == [
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
     ]
     assert bodies[1]["tools"] == bodies[0]["tools"]
-    if answered is not only_content_and_blocks:
-        assert bodies[1]["container"] == "container_1"
+    assert bodies[1]["container"] == "container_1"
     assert second.choices[0].message.content == "It is sunny."
     assert second.choices[0].message.blocks == DONE["content"]
+
+
+async def test_code_waits_in_a_container_that_somebody_has_to_know() -> None:
+    async with provider([PAUSED]) as (base, bodies):
+        first = await ask(base, QUESTION)
+        with pytest.raises(InvalidArgument, match=r"pass container=response\.container\.id"):
+            await ask(base, only_content_and_blocks(first))
+
+    assert len(bodies) == 1
 
 
 async def test_a_container_is_used_again_by_its_id() -> None:

@@ -20,7 +20,8 @@ from treadle.models.programmatic import (
 )
 from treadle.models.routing import Route, check_model
 from treadle.wire.chat_completions.carried import carrying, read_conversation
-from treadle.wire.chat_completions.requests import read_parameters
+from treadle.wire.chat_completions.requests import PARAMETERS, read_parameters
+from treadle.wire.json_text import copied
 
 
 @overload
@@ -103,7 +104,8 @@ def _start(
     conversation = read_conversation(messages)
     if not conversation.messages:
         raise InvalidArgument("messages is empty: there is nothing to answer")
-    given = {name: value for name, value in parameters.items() if value is not None and name != "container"}
+    given = {name: _copied(name, value) for name, value in parameters.items() if value is not None}
+    wanted = given.pop("container", None)
     route = _route(model, given) if isinstance(model, str) else None
     read = read_parameters(route.parameters if route else given)
     tools = read.get("tools", ())
@@ -111,7 +113,7 @@ def _start(
         read["tools"] = tools = sendable(route.model, route.provider, tools)
     code = any(map(is_code_tool, tools))
     told = conversation.container if code else None
-    container = usable_container(parameters.get("container"), told, needed=resumes(conversation.messages))
+    container = usable_container(wanted, told, needed=code and resumes(conversation.messages))
     if container is not None:
         read["extra"] = {**read.get("extra", {}), "container": container}
     connected = route.connect() if route else cast("Model", model)
@@ -121,6 +123,16 @@ def _start(
     if check := getattr(connected, "check", None):
         check(request)
     return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)
+
+
+def _copied(name: str, value: object) -> object:
+    """A parameter that is read here, and so must be JSON; the others are left to whoever gets them."""
+    if name not in PARAMETERS and name != "container":
+        return value
+    try:
+        return copied(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name}: {error}") from error
 
 
 def _route(model: str, given: Mapping[str, Any]) -> Route:

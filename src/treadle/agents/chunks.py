@@ -14,7 +14,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse
 from treadle.models.base import Model
 from treadle.wire.anthropic_messages.messages import read_content
-from treadle.wire.chat_completions.carried import DIRECT, FIELD, carried_fields, carrying
+from treadle.wire.chat_completions.carried import DIRECT, FIELD, carried_fields, carrying, message_fields
 from treadle.wire.chat_completions.responses import FINISH_REASONS, read_usage, write_usage
 from treadle.wire.chat_completions.streaming import Reader, Writer
 
@@ -112,7 +112,7 @@ def _endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any
     *others, end = last
     if carried := carried_fields(reply):
         calls = [{"index": index, FIELD: carried} for index, _ in enumerate(reply.message.calls)]
-        delta = {FIELD: carried, **({"tool_calls": calls} if calls else {})}
+        delta = {FIELD: message_fields(reply), **({"tool_calls": calls} if calls else {})}
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
         yield {**{k: v for k, v in end.items() if k != "container"}, "choices": [choice]}
     yield from others
@@ -123,8 +123,15 @@ def fold_chunks(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
     """The answer that `chunks` are made of, the same that would have come without `stream=True`.
 
     Raises:
-        BadResponse: the last chunk is missing.
+        BadResponse: the last chunk is missing, or one is no chunk.
     """
+    try:
+        return _folded(chunks)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadResponse(f"these are no chunks of an answer: {error!r}") from error
+
+
+def _folded(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
     reader, fold = Reader(), Fold("chat_completions")
     created = 0
     blocks: Any = None

@@ -141,6 +141,20 @@ def unfinished(messages: Iterable[Message]) -> frozenset[str]:
     return frozenset(begun - done)
 
 
+def lost_code(messages: Iterable[Message]) -> str | None:
+    """The id of code that got its last answer, and whose end nobody sent back with what was said next."""
+    waiting = ""
+    for message in messages:
+        if message.role != "assistant":
+            continue
+        made = [id_ for call in message.calls if (id_ := made_by(call))]
+        ends = [block.raw.get("tool_use_id") for block in message.blocks if isinstance(block, Opaque)]
+        if waiting and waiting not in (*made, *ends):
+            return waiting
+        waiting = made[-1] if made else ""
+    return None
+
+
 def without(messages: Sequence[Message], left: frozenset[str]) -> tuple[tuple[Message, ...], str]:
     """`messages` without what the provider did not finish, and what that called, in words.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
-from treadle.conversation.native_code import by_code, is_over, time_of
+from treadle.conversation.native_code import by_code, is_over, lost_code, time_of
 from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
 from treadle.errors import (
     ContainerExpired,
@@ -173,10 +173,12 @@ def check_tools(request: ModelRequest) -> None:
 
     Raises:
         InvalidArgument: the message says what to do.
-        InvalidType: `allowed_callers` is no list of strings.
+        InvalidType: `allowed_callers` is no list of strings, or a name no string.
     """
-    for tool in request.tools:
+    for index, tool in enumerate(request.tools):
+        _check_named(tool, index)
         _check_callers(tool)
+    _check_choice(request)
     if not is_programmatic(request.tools):
         return
     if not any(map(is_code_tool, request.tools)):
@@ -189,7 +191,6 @@ def check_tools(request: ModelRequest) -> None:
             "parallel_tool_calls=False cannot be kept where code calls tools: leave it out, or take the code "
             "execution types out of allowed_callers"
         )
-    _check_choice(request)
 
 
 def _disables_parallel(request: ModelRequest) -> bool:
@@ -197,6 +198,19 @@ def _disables_parallel(request: ModelRequest) -> bool:
     return isinstance(choice, Mapping) and bool(
         cast("Mapping[str, Any]", choice).get("disable_parallel_tool_use")
     )
+
+
+def _check_named(tool: AnyTool, index: int) -> None:
+    """Raises for a tool that nobody can call by its name. A lone surrogate is not printable."""
+    fields = {"name": tool.name} if isinstance(tool, ToolSpec) else tool.raw
+    said = [(field, fields[field]) for field in ("type", "name") if fields.get(field)]
+    for field, value in said:
+        if not isinstance(value, str):
+            raise InvalidType(f"{field} of tools[{index}] must be a string, not {value!r}")
+        if not value.isprintable():
+            raise InvalidArgument(f"{field} of tools[{index}] has characters that cannot be sent: {value!r}")
+    if not said or said == [("type", "function")]:
+        raise InvalidArgument(f"tools[{index}] has no name")
 
 
 def _check_callers(tool: AnyTool) -> None:
@@ -222,10 +236,13 @@ def _check_callers(tool: AnyTool) -> None:
 
 def _check_choice(request: ModelRequest) -> None:
     choice = request.tool_choice
-    if choice is None or choice.mode != "named":
+    if choice is None or choice.mode != "named" or not request.tools:
         return
-    for tool in request.tools:
-        if _name(tool) == choice.name and callers(tool) and "direct" not in callers(tool):
+    named = [tool for tool in request.tools if _name(tool) == choice.name]
+    if not named:
+        raise InvalidArgument(f"tool_choice forces {choice.name!r}, which is not in tools")
+    for tool in named:
+        if callers(tool) and "direct" not in callers(tool):
             raise InvalidArgument(
                 f"tool_choice forces {choice.name}, which only code may call: add 'direct' to its "
                 "allowed_callers, or leave the choice to the model"
@@ -260,6 +277,10 @@ def check_results(messages: Sequence[Message]) -> None:
         raise InvalidArgument(
             f"code waits for the results of {', '.join(missing)}: answer all pending calls in one message"
         )
+    if lost := lost_code(messages):
+        raise InvalidArgument(
+            f"the result of {lost} is missing: send the message of each answer back whole, not just its text"
+        )
 
 
 def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: bool) -> object:
@@ -272,15 +293,26 @@ def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: b
 
     Raises:
         ContainerExpired: it is over.
+        InvalidArgument: it is needed, and nobody knows it.
         InvalidType: `given` is no id.
     """
+    found = _found_container(given, told, needed=needed)
+    if needed and found is None:
+        raise InvalidArgument(
+            "code waits for these results in a container, and nothing says in which: send the message of the "
+            "answer back whole, or pass container=response.container.id"
+        )
+    return found
+
+
+def _found_container(given: object, told: Mapping[str, Any] | None, *, needed: bool) -> object:
     wanted = _container(given)
     if isinstance(wanted, Mapping):
         return wanted
     ids = (told or {}).get("id")
     if wanted is not None and wanted != ids:
         return wanted
-    if told is None or not isinstance(ids, str):
+    if told is None or not isinstance(ids, str) or not ids:
         return wanted
     until = time_of(told.get("expires_at"))
     if until is None or not is_over(told):
@@ -307,8 +339,8 @@ def _container(given: object) -> str | Mapping[str, Any] | None:
             and all(isinstance(each, Mapping) for each in cast("Any", skills))
         ):
             return fields
-        if isinstance(fields.get("id"), str):
-            return cast("str", fields["id"])
+        if isinstance(known := fields.get("id"), str) and known:
+            return known
     raise InvalidType(
         f"container must be the id of a container, such as response.container.id, not {given!r}"
     )

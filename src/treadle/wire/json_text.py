@@ -14,6 +14,9 @@ from treadle.errors import InvalidArgument
 Encode: TypeAlias = Callable[[Message], Iterable[Mapping[str, object]]]
 """Gives the wire forms of one message."""
 
+_DEPTH = 100
+"""How deep a value may be nested: what comes near Python's limit here is beyond it when it is sent."""
+
 NAMELESS = "unnamed"
 """What a call goes back under when the model gave it no name: every wire requires one."""
 
@@ -71,6 +74,41 @@ def check_json(value: object) -> None:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"a parameter cannot be written as JSON: {error}") from error
+
+
+def copied(value: object) -> Any:
+    """`value` as it comes out of JSON text: nobody else's, and nothing that could not be sent.
+
+    Raises:
+        InvalidArgument: it is no JSON, or nested too deeply.
+    """
+    try:
+        copy = json.loads(json.dumps(value, default=_as_dict, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"no JSON: {error}") from error
+    if _is_deep(copy):
+        raise InvalidArgument(f"nested more than {_DEPTH} deep")
+    return copy
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(f"it holds a {type(value).__name__}")
+
+
+def _is_deep(value: object) -> bool:
+    """Level by level: whoever recurses is at Python's limit before they know."""
+    level = [value]
+    for _ in range(_DEPTH + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return bool(level)
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def count(value: object) -> int:

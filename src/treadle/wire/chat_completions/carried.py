@@ -5,7 +5,6 @@ A response has every block of the provider in `message.blocks`. The same stands,
 keeps and sends back, through JSON and another process, the whole of it is known again.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,10 +17,14 @@ from treadle.wire.anthropic_messages.messages import read_content, write_block
 from treadle.wire.anthropic_messages.responses import check_understood
 from treadle.wire.chat_completions.history import read_history
 from treadle.wire.chat_completions.responses import write_response
+from treadle.wire.chat_completions.server_tools import server_tool_fields
+from treadle.wire.json_text import check_kinds, copied
 
 FIELD = "provider_specific_fields"
 DIRECT: Mapping[str, object] = {"type": "direct"}
 _WIRE: Wire = "anthropic_messages"
+_USES = frozenset({"tool_use", "server_tool_use"})
+_USE_KINDS = {"id": str, "name": str, "input": Mapping, "caller": Mapping}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def carrying(reply: Reply, *, created: int) -> dict[str, Any]:
     carried = carried_fields(reply)
     if carried:
         message["blocks"] = carried["blocks"]
-        message[FIELD] = {**(message.get(FIELD) or {}), **carried}
+        message[FIELD] = {**(message.get(FIELD) or {}), **message_fields(reply)}
     for index, call in enumerate(message.get("tool_calls") or ()):
         call |= call_fields(call, index, carried)
     return body
@@ -60,6 +63,12 @@ def carried_fields(reply: Reply) -> dict[str, object]:
         return {}
     container = {} if reply.container is None else {"container": reply.container}
     return {"blocks": blocks_of(reply.message), **container}
+
+
+def message_fields(reply: Reply) -> dict[str, object]:
+    """What a message carries, and what its users want to see of it beside: that is never read back."""
+    carried = carried_fields(reply)
+    return carried and {**carried, **server_tool_fields(blocks_of(reply.message), reply.container)}
 
 
 def call_fields(call: Mapping[str, Any], index: int, carried: Mapping[str, object]) -> dict[str, object]:
@@ -97,7 +106,9 @@ def read_conversation(raw: object) -> Conversation:
 
 def _items(raw: object) -> Sequence[object]:
     """The messages; what is no list is left to `read_history`, which says so."""
-    return cast("Sequence[object]", raw) if isinstance(raw, list | tuple) else read_history(raw, "messages")
+    if not isinstance(raw, Sequence) or isinstance(raw, str | bytes):
+        return read_history(raw, "messages")
+    return cast("Sequence[object]", raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +128,17 @@ def _carried(item: object, index: int) -> _Own | None:
         return None
     listed: Any = known.get("tool_calls")
     calls = list(map(_object, cast("list[Any]", listed))) if isinstance(listed, list) else []
-    for holder in (known, *calls):
-        fields = _object(holder.get(FIELD))
-        blocks: Any = fields.get("blocks") or known.get("blocks")
+    holders = [_object(holder.get(FIELD)) for holder in (known, *calls)]
+    container = next(filter(None, (_object(fields.get("container")) for fields in holders)), None)
+    for fields in (known, *holders):
+        blocks: Any = fields.get("blocks")
         if not isinstance(blocks, list) or not blocks:
             continue
-        message = Message("assistant", _said(blocks, index), _WIRE)
-        if sorted(call.id for call in message.calls) == sorted(str(each.get("id")) for each in calls):
-            return _Own(message, _object(fields.get("container")) or None)
+        message = Message("assistant", _read(blocks, index), _WIRE)
+        ids = [name if isinstance(name := call.get("id"), str) else "" for call in calls]
+        if sorted(call.id for call in message.calls) == sorted(ids):
+            return _Own(message, container)
     return None
-
-
-def _said(blocks: Any, index: int) -> tuple[Block, ...]:
-    """Blocks of an answer; raises `InvalidArgument` for one that no provider sends."""
-    read = _read(blocks, index)
-    for block, raw in zip(read, blocks, strict=True):
-        try:
-            check_understood(block)
-            if isinstance(block, ToolCall) and not isinstance(_object(raw).get("input", {}), Mapping):
-                raise ValueError("a call whose input is no object")
-        except ValueError as error:
-            raise InvalidArgument(f"messages[{index}] carries {error}") from None
-    return read
 
 
 def _results(item: object, index: int) -> _Own | None:
@@ -157,10 +157,17 @@ def _results(item: object, index: int) -> _Own | None:
 
 
 def _read(blocks: Any, index: int) -> tuple[Block, ...]:
+    """Blocks of Messages; raises `InvalidArgument` for those that no provider takes."""
     try:
-        return read_content(json.loads(json.dumps(blocks)))  # a copy: nobody else's
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raws: list[Any] = copied(blocks)
+        read = read_content(raws)
+        for block, raw in zip(read, raws, strict=True):
+            check_understood(block)
+            if raw["type"] in _USES:
+                check_kinds(raw, _USE_KINDS)
+    except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgument(f"messages[{index}] has blocks that cannot be read: {error}") from None
+    return read
 
 
 def pending(messages: Sequence[Message]) -> list[ToolCall]:

@@ -1,6 +1,5 @@
 """A conversation for people to keep: written plainly, and read again, also what others wrote."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +8,9 @@ from typing import Any, TypeAlias, cast
 from treadle.conversation.blocks import Block, Document, Image, Message, Opaque, Refusal, Text, ToolResult
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.wire.chat_completions.messages import read_messages
-from treadle.wire.json_text import split_data_url
+from treadle.wire.json_text import copied, split_data_url
 
 Json: TypeAlias = dict[str, Any]
-
-_DEPTH = 100
-"""How deep a message may be nested: what comes near Python's limit here is beyond it when it is sent."""
 
 _INSTRUCTIONS = frozenset({"role", "content", "name"})
 # A message keeps what the wire and the providers know: databases add ids and dates, and frameworks the names
@@ -92,29 +88,6 @@ def _messages(raw: object, name: str, first: int) -> list[Json]:
     return messages
 
 
-def _copied(fields: Json) -> Json:
-    """`fields` as they come out of JSON text: nobody else's, and nothing that could not be sent."""
-    try:
-        copied: Json = json.loads(json.dumps(fields, default=_plain, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"no JSON: {error}") from error
-    if _depth(copied) > _DEPTH:
-        raise InvalidArgument(f"nested more than {_DEPTH} deep")
-    return copied
-
-
-def _plain(value: object) -> Json:
-    if isinstance(value, Mapping):
-        return dict(cast("Mapping[str, Any]", value))
-    raise TypeError(f"it holds a {type(value).__name__}")
-
-
-def _depth(value: object) -> int:
-    if isinstance(value, dict):
-        value = list(cast("Json", value).values())
-    return 1 + max(map(_depth, cast("list[object]", value)), default=0) if isinstance(value, list) else 0
-
-
 def _checked(message: Mapping[str, Any]) -> Json:
     """`message` as `read_messages` takes it."""
     role = message.get("role")
@@ -122,7 +95,7 @@ def _checked(message: Mapping[str, Any]) -> Json:
         said = repr(role[:40]) if isinstance(role, str) else _kind(role)
         raise InvalidArgument(f"a message of role {said}: write {', '.join(_FIELDS)}")
     fields = _FIELDS[role]
-    kept = _copied({k: v for k, v in _given(message).items() if k in fields})
+    kept: Json = copied({k: v for k, v in _given(message).items() if k in fields})
     _check_kinds(kept, _KINDS)
     if isinstance(content := kept.get("content"), list):
         kept["content"] = list(map(_part, cast("list[object]", content)))

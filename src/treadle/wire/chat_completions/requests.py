@@ -144,6 +144,8 @@ _PLAIN = {
     "top_p": "top_p",
     "reasoning_effort": "effort",
 }
+PARAMETERS = frozenset({*_PLAIN, "tools", "tool_choice", "stop", "response_format"})
+"""Names of the parameters that are read here; every other one is passed on."""
 _KINDS = {
     "parallel_tool_calls": bool,
     "max_tokens": int,
@@ -229,7 +231,7 @@ def _read_tool_choice(raw: Any) -> ToolChoice | None:
             return ToolChoice(raw)
         case {"type": "function", "function": {"name": str(name)}}:
             return ToolChoice("named", name)
-        case {"type": str()}:
+        case {"type": str(kind)} if kind != "function":
             return None
         case _:
             raise InvalidArgument(
