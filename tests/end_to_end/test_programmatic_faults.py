@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from treadle import InvalidArgument, completion, fold_chunks
-from treadle.testing import Script, Step, call, runs, say, think
+from treadle.testing import Script, ScriptedModel, Step, call, runs, say, think
 from treadle.testing.upstream import running
 
 MODEL = "anthropic/claude-opus-4-8"
@@ -164,6 +164,21 @@ def test_p_3_whoever_drops_such_a_result_is_told_before_anything_is_sent() -> No
             ask(where, [*messages, lost, {"role": "user", "content": "Thanks."}])
 
     assert len(bodies) == 3
+
+
+def test_p_3_a_conversation_without_it_goes_on_where_no_code_runs() -> None:
+    with fake([deepest()]) as (where, _):
+        messages, answers = to_the_end(ask, answered_by_tools, where)
+    plain = json.loads(json.dumps(messages))
+    for message in plain:
+        for holder in (message, *message.get("tool_calls", ())):
+            holder.pop("provider_specific_fields", None)
+        message.pop("blocks", None)
+    lost = {"role": "assistant", "content": answers[-1]["content"]}
+    other = ScriptedModel([say("You are welcome.")])
+    response = completion(other, [*plain, lost, {"role": "user", "content": "Thanks."}])
+
+    assert response.choices[0].message.content == "You are welcome."
 
 
 @every_way

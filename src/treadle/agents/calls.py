@@ -119,7 +119,7 @@ def _start(
     connected = route.connect() if route else cast("Model", model)
     request = ModelRequest(connected.name, conversation.messages, **read)
     check_tools(request)
-    check_results(request.messages)
+    check_results(request)
     if check := getattr(connected, "check", None):
         check(request)
     return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)

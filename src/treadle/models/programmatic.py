@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY, Message, Text, ToolResult
+from treadle.conversation.blocks import EMPTY, Text, ToolResult
 from treadle.conversation.native_code import by_code, is_over, lost_code, time_of
 from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, ToolSpec
 from treadle.errors import (
@@ -249,12 +249,13 @@ def _check_choice(request: ModelRequest) -> None:
             )
 
 
-def check_results(messages: Sequence[Message]) -> None:
+def check_results(request: ModelRequest) -> None:
     """What the provider would refuse of the results of calls that its code made.
 
     Raises:
         InvalidArgument: one is missing, comes with text, or is no text.
     """
+    messages = request.messages
     calls = {call.id for message in messages for call in message.calls if by_code(call)}
     for message in messages:
         results = [block for block in message.blocks if isinstance(block, ToolResult)]
@@ -277,7 +278,8 @@ def check_results(messages: Sequence[Message]) -> None:
         raise InvalidArgument(
             f"code waits for the results of {', '.join(missing)}: answer all pending calls in one message"
         )
-    if lost := lost_code(messages):
+    # where no code runs, a conversation may go on that was begun elsewhere
+    if any(map(is_code_tool, request.tools)) and (lost := lost_code(messages)):
         raise InvalidArgument(
             f"the result of {lost} is missing: send the message of each answer back whole, not just its text"
         )
