@@ -9,11 +9,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from treadle import InvalidArgument, completion, fold_chunks
+from treadle import (
+    ContainerExpired,
+    Harness,
+    InvalidArgument,
+    ToolLoopOptions,
+    agent,
+    completion,
+    fold_chunks,
+    sandbox,
+)
 from treadle.testing import Script, ScriptedModel, Step, call, runs, say, think
 from treadle.testing.upstream import running
 
@@ -271,3 +281,35 @@ def test_p_10_blocks_keep_their_order_when_the_model_thinks(way: Ask, answered: 
     sent = [each["content"] for each in bodies[-1]["messages"] if each["role"] == "assistant"]
     assert json.dumps(sent) == json.dumps([answer["blocks"] for answer in answers[:-1]])
     assert [block["type"] for block in sent[0]][:3] == ["thinking", "text", "server_tool_use"]
+
+
+def test_p_9_one_call_runs_the_whole_exchange_of_pauses_and_answers(tmp_path: Path) -> None:
+    depths = {"Baikal": 1642, "Como": 414, "Garda": 346}
+
+    def get_depth(lake: str) -> int:
+        """Depth of a lake in meters, as JSON."""
+        return depths[lake]
+
+    options = ToolLoopOptions(programmatic=True, completion_kwargs={"tools": TOOLS[:1]})
+    with fake([deepest()]) as (there, bodies):
+        del there["tools"]
+        there |= {"sandbox": sandbox.local(tmp_path), "tools": [get_depth], "options": options}
+        result = agent(Harness.TOOL_LOOP, "Which lake is deepest?", **there)
+
+    assert result.text == "Baikal."
+    assert [body.get("container") for body in bodies] == [None, "container_lakes", "container_lakes"]
+
+
+def test_p_9_a_container_that_is_over_is_an_error_before_anything_is_sent() -> None:
+    with fake([deepest()]) as (there, bodies):
+        first = json.loads(json.dumps(completion(messages=QUESTION, **there)))
+        message = first["choices"][0]["message"]
+        for each in (message, *message["tool_calls"]):
+            each["provider_specific_fields"]["container"]["expires_at"] = "2026-01-01T00:00:00Z"
+        answers = [
+            {"role": "tool", "tool_call_id": made["id"], "content": "1"} for made in message["tool_calls"]
+        ]
+        with pytest.raises(ContainerExpired, match="container_lakes expired at 2026-01-01"):
+            completion(messages=[*QUESTION, message, *answers], **there)
+
+    assert len(bodies) == 1
