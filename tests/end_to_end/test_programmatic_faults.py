@@ -18,6 +18,7 @@ from treadle import (
     ContainerExpired,
     Harness,
     InvalidArgument,
+    Result,
     ToolLoopOptions,
     agent,
     completion,
@@ -294,7 +295,7 @@ def test_p_9_one_call_runs_the_whole_exchange_of_pauses_and_answers(tmp_path: Pa
     with fake([deepest()]) as (there, bodies):
         del there["tools"]
         there |= {"sandbox": sandbox.local(tmp_path), "tools": [get_depth], "options": options}
-        result = agent(Harness.TOOL_LOOP, "Which lake is deepest?", **there)
+        result: Result = agent(Harness.TOOL_LOOP, "Which lake is deepest?", **there)
 
     assert result.text == "Baikal."
     assert [body.get("container") for body in bodies] == [None, "container_lakes", "container_lakes"]
