@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 		$$(test $$(id -u) = 0 || echo sudo) sh -c 'apt-get update -q && apt-get install -y -q python3-venv' && \
 		$(PYTHON) -m venv $(VENV); }
 	@$(BIN)/pip install -q --upgrade 'pip>=25.1'  # --group needs it
-	$(BIN)/pip install -q -c constraints.txt -e '.[cli]' --group dev
+	$(BIN)/pip install -q -c constraints.txt -e '.[cli,gateway,postgres]' --group dev
 	@touch $@
 
 format: install  ## rewrite what can be rewritten

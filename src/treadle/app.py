@@ -1,0 +1,1 @@
+"""The composition root: settings become stores, upstreams and the server."""

@@ -1,0 +1,1 @@
+"""The server: OpenAI- and Anthropic-compatible, in front of any upstream."""
