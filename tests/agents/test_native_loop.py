@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import treadle
+from tests.end_to_end.recorded import provider
 from treadle import (
     AsyncSession,
     Harness,
@@ -194,6 +195,46 @@ async def test_who_may_call_a_tool_is_told_and_kept(play: Play) -> None:
     assert said[:2] == ["9", "4"]
     assert "await get(...)" in said[2]
     assert said[3] == "20"
+
+
+async def test_code_that_calls_what_only_the_model_may_is_told_so(tmp_path: Any) -> None:
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "x"}}
+    made = {
+        "type": "tool_use",
+        "id": "toolu_1",
+        "name": "direct",
+        "input": {"region": "N"},
+        "caller": {"type": CALLER, "tool_id": "srvtoolu_1"},
+    }
+    content = {"type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []}
+    ran = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": content}
+    answer: dict[str, Any] = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [use, made],
+        "container": {"id": "container_1", "expires_at": "2099-01-01T00:00:00Z"},
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    end = {**answer, "content": [ran, {"type": "text", "text": "ok"}], "stop_reason": "end_turn"}
+    async with provider([answer, end]) as (base, bodies):
+        result = await aagent(
+            Harness.TOOL_LOOP,
+            "?",
+            sandbox=treadle.sandbox.local(tmp_path),
+            model="anthropic/claude-x",
+            api_base=base,
+            api_key="k",
+            tools=[get, get_as("direct", allowed_callers=["direct"])],
+            options=NATIVE,
+        )
+
+    assert result.text == "ok"
+    (told,) = bodies[1]["messages"][-1]["content"]
+    assert told["is_error"]
+    assert "direct is not for code" in told["content"]
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 8), (2, 2)])

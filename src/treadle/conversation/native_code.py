@@ -124,7 +124,10 @@ def resumes(messages: Sequence[Message]) -> bool:
     if not messages or not (results := messages[-1].results):
         return False
     answered = {result.call_id for result in results}
-    return any(by_code(call) and call.id in answered for message in messages for call in message.calls)
+    for message in reversed(messages):  # the calls stand in the message before
+        if calls := [call for call in message.calls if call.id in answered]:
+            return any(map(by_code, calls))
+    return False
 
 
 def unfinished(messages: Iterable[Message]) -> frozenset[str]:
