@@ -206,8 +206,18 @@ async def test_code_that_calls_what_only_the_model_may_is_told_so(tmp_path: Any)
         "input": {"region": "N"},
         "caller": {"type": CALLER, "tool_id": "srvtoolu_1"},
     }
-    content = {"type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []}
-    ran = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": content}
+    content: dict[str, Any] = {
+        "type": "code_execution_result",
+        "stdout": "",
+        "stderr": "",
+        "return_code": 0,
+        "content": [],
+    }
+    ran: dict[str, Any] = {
+        "type": "code_execution_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": content,
+    }
     answer: dict[str, Any] = {
         "type": "message",
         "id": "msg_1",
@@ -218,7 +228,11 @@ async def test_code_that_calls_what_only_the_model_may_is_told_so(tmp_path: Any)
         "stop_reason": "tool_use",
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    end = {**answer, "content": [ran, {"type": "text", "text": "ok"}], "stop_reason": "end_turn"}
+    end: dict[str, Any] = {
+        **answer,
+        "content": [ran, {"type": "text", "text": "ok"}],
+        "stop_reason": "end_turn",
+    }
     async with provider([answer, end]) as (base, bodies):
         result = await aagent(
             Harness.TOOL_LOOP,

@@ -295,7 +295,8 @@ def test_p_9_one_call_runs_the_whole_exchange_of_pauses_and_answers(tmp_path: Pa
     with fake([deepest()]) as (there, bodies):
         del there["tools"]
         there |= {"sandbox": sandbox.local(tmp_path), "tools": [get_depth], "options": options}
-        result: Result = agent(Harness.TOOL_LOOP, "Which lake is deepest?", **there)
+        begin: Any = agent
+        result: Result = begin(Harness.TOOL_LOOP, "Which lake is deepest?", **there)
 
     assert result.text == "Baikal."
     assert [body.get("container") for body in bodies] == [None, "container_lakes", "container_lakes"]
