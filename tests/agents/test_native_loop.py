@@ -529,3 +529,44 @@ async def test_what_the_provider_would_refuse_is_refused_before(
 def test_programmatic_is_true_or_false() -> None:
     with pytest.raises(treadle.InvalidType, match="programmatic must be True or False"):
         ToolLoopOptions(programmatic="yes").check()  # type: ignore[arg-type]
+
+
+async def test_a_litellm_gateway_is_passed_what_its_provider_may_have(tmp_path: Any) -> None:
+    caller = {"type": CALLER, "tool_id": "srvtoolu_1"}
+    function = {"name": "get", "arguments": '{"region": "N"}'}
+    made: dict[str, Any] = {"id": "toolu_1", "type": "function", "function": function, "caller": caller}
+    fields = {"container": {"id": "container_1", "expires_at": "2099-01-01T00:00:00Z"}}
+    paused: dict[str, Any] = {
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [made],
+                    "provider_specific_fields": fields,
+                },
+            }
+        ]
+    }
+    said = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "nine"}}
+    async with provider([paused, {"choices": [said]}]) as (base, bodies):
+        result = await aagent(
+            Harness.TOOL_LOOP,
+            "?",
+            sandbox=treadle.sandbox.local(tmp_path),
+            model="litellm_proxy/coder",
+            api_base=base,
+            api_key="k",
+            tools=[get],
+            options=NATIVE,
+        )
+
+    assert result.text == "nine"
+    first, second = bodies
+    get_tool, code_tool = first["tools"]
+    assert (get_tool["allowed_callers"], code_tool) == ([CALLER], LATEST)
+    assert second["container"] == "container_1"
+    assert second["messages"][1]["tool_calls"][0]["caller"] == caller
+    assert result.usage.programmatic_calls == 1

@@ -21,6 +21,7 @@ async def provider(answers: list[Any]) -> AsyncGenerator[tuple[str, list[Any]]]:
 
     app = web.Application()
     app.router.add_post("/v1/messages", answer)
+    app.router.add_post("/v1/chat/completions", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

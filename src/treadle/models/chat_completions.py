@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY
+from treadle.conversation.blocks import EMPTY, Message
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
@@ -65,4 +65,12 @@ class ChatCompletions:
     def _finished(self, reply: Reply, headers: Mapping[str, str]) -> Reply:
         """The container of a provider that knows none is a field of its own, and goes back to nobody."""
         reply = finished(reply, headers)
-        return reply if self.dialect.extended or reply.container is None else replace(reply, container=None)
+        container = (reply.container or _container(reply.message)) if self.dialect.extended else None
+        return reply if container is reply.container else replace(reply, container=container)
+
+
+def _container(message: Message) -> Mapping[str, object] | None:
+    """Where a LiteLLM gateway tells of it."""
+    fields: Any = message.extra.get("provider_specific_fields")
+    told: Any = cast("Mapping[str, Any]", fields).get("container") if isinstance(fields, Mapping) else None
+    return cast("Mapping[str, object]", told) if isinstance(told, Mapping) else None
