@@ -15,11 +15,14 @@ from urllib.parse import quote, unquote
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.testing.dialects import Anthropic
 from treadle.testing.refusal import Refusal, Refused
+from treadle.testing.strict_messages import VERSIONS
 from treadle.testing.strict_shapes import is_object
 from treadle.wire.json_text import dumps
 
 INVOKE = re.compile(r"/model/(?P<model>[^/]+)/invoke(?P<stream>-with-response-stream)?")
-VERSION = "bedrock-2023-05-31"
+VERSIONS_HERE = {"bedrock-2023-05-31": VERSIONS[0], VERSIONS[-1]: VERSIONS[-1]}
+"""What `anthropic_version` may be: what AWS documents, and what the client of Anthropic sends."""
+_FORGED = "The request signature we calculated does not match the signature you provided."
 _BESIDE = ("anthropic_version", "anthropic_beta")
 _SIGNATURE = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[^/]+/(?P<scope>(?P<day>\d{8})/[a-z0-9-]+/bedrock/aws4_request), "
@@ -49,13 +52,15 @@ class Bedrock:
 
     def check(self, body: object, headers: Mapping[str, str]) -> Refusal | None:
         if is_object(body):
-            if body.get("anthropic_version") != VERSION:
-                return self.failed(400, f"anthropic_version: Input should be '{VERSION}'")
+            version = VERSIONS_HERE.get(str(body.get("anthropic_version")))
+            if version is None:
+                known = " or ".join(map(repr, VERSIONS_HERE))
+                return self.failed(400, f"anthropic_version: Input should be {known}")
             try:
                 betas = ",".join(cast("Any", body.get("anthropic_beta", [])))
             except TypeError:
                 return self.failed(400, "anthropic_beta: Input should be a valid list of strings")
-            headers = {"anthropic-version": "2023-06-01", "anthropic-beta": betas}
+            headers = {"anthropic-version": version, "anthropic-beta": betas}
             body = _plain(body)
         refusal = self.anthropic.check(body, headers)
         return refusal and self.failed(refusal.status, _message(refusal))
@@ -67,6 +72,8 @@ class Bedrock:
         return Refusal(status, {"message": message})
 
     def error_headers(self, refusal: Refusal) -> Mapping[str, str]:
+        if refusal.body["message"] == _FORGED:
+            return {"x-amzn-errortype": "InvalidSignatureException"}
         other = "InternalServerException" if refusal.status >= 500 else "ValidationException"
         return {"x-amzn-errortype": _KINDS.get(refusal.status, other)}
 
@@ -166,5 +173,4 @@ def check_signature(path: str, headers: Mapping[str, str], body: bytes, secret: 
     for part in (*found["scope"].split("/"), f"AWS4-HMAC-SHA256\n{moment}\n{found['scope']}\n{said}"):
         key = hmac.digest(key, part.encode(), "sha256")
     if not hmac.compare_digest(key.hex(), found["signature"]):
-        message = "The request signature we calculated does not match the signature you provided."
-        raise Refused(Refusal(403, {"message": message}))
+        raise Refused(Refusal(403, {"message": _FORGED}))
