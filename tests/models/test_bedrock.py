@@ -248,6 +248,8 @@ async def test_a_program_that_gives_no_credentials_is_told_without_what_it_print
         ({"aws_region_name": "evil.example/"}, "is no region"),
         ({**AWS, "aws_role_name": "r"}, "aws_role_name is not known here: write a profile"),
         ({"aws_region_name": "a-1", "aws_access_key_id": "x"}, "go together"),
+        ({"aws_region_name": "a-1", "aws_secret_access_key": "x"}, "go together"),
+        ({"aws_region_name": "a-1", "aws_session_token": "x"}, "go together"),
     ],
 )
 async def test_what_cannot_work_is_refused_at_the_call(

@@ -12,6 +12,7 @@ from treadle import (
     ToolLoopOptions,
     aagent,
     acompletion,
+    fold_chunks,
 )
 from treadle.models.providers import PROVIDERS
 from treadle.models.routing import Route
@@ -115,6 +116,31 @@ async def test_p_1_tools_for_code_arrive_with_the_betas_on_every_route(name: str
     )
     assert own_headers(request) == headers
     assert request.body == {**BODY, **beside, **({"stream": True} if streamed and not aws else {})}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("name", WHOLE)
+async def test_a_pause_is_answered_in_its_container_on_every_route(name: str, streamed: bool) -> None:
+    model, parameters, _, _, _ = WHOLE[name]
+    pause = runs("...", call("get_weather", location="Boston", id="toolu_1"), stdout="sunny", id="srvtoolu_1")
+    async with serve([pause, say("It is sunny.")], api_key=KEY) as fake:
+
+        async def ask(messages: list[Any]) -> Any:
+            begin: Any = acompletion
+            options = {"tools": [CODE, WEATHER], "api_base": fake.base_url, **parameters}
+            if not streamed:
+                return await begin(model, messages, **options)
+            return fold_chunks([chunk async for chunk in begin(model, messages, stream=True, **options)])
+
+        first = await ask(QUESTION)
+        result = {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny"}
+        done = await ask([*QUESTION, first.choices[0].message, result])
+
+    assert fake.refusals == []
+    assert done.choices[0].message.content == "It is sunny."
+    body: Any = fake.requests[1].body
+    assert body["container"] == first.container.id
+    assert body["messages"][1]["content"] == first.choices[0].message.blocks
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -161,16 +161,14 @@ class Route:
     def _check_aws(self) -> None:
         if find_spec("botocore") is None:
             raise MissingExtra("bedrock", f"model {self.model!r}")
-        if unknown := sorted(
-            name for name in self.kwargs if name.startswith("aws_") and name not in AWS_KEYS
-        ):
+        given = {name for name, value in self.kwargs.items() if name.startswith("aws_") and value is not None}
+        if unknown := sorted(given - AWS_KEYS):
             raise InvalidArgument(
                 f"{unknown[0]} is not known here: write a profile that says it into ~/.aws/config, and pass "
                 "aws_profile_name"
             )
-        if (self.kwargs.get("aws_access_key_id") is None) != (
-            self.kwargs.get("aws_secret_access_key") is None
-        ):
+        keys = {"aws_access_key_id", "aws_secret_access_key"}
+        if given & {*keys, "aws_session_token"} and not keys <= given:
             raise InvalidArgument(
                 "aws_access_key_id and aws_secret_access_key go together: pass both, or none"
             )

@@ -17,8 +17,8 @@ from treadle.wire.json_text import dumps, loads
 
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 
-MESSAGES = ("/v1/messages", "/anthropic/v1/messages")
-"""At Anthropic, and at Microsoft Foundry."""
+MESSAGES = "/v1/messages"
+FOUNDRY = f"/anthropic{MESSAGES}"
 MODELS = "/v1/models"
 CHAT = re.compile(
     r"(/v1|/openai/v1)?/chat/completions|/openai/deployments/(?P<deployment>[^/]+)/chat/completions"
@@ -111,11 +111,15 @@ class FakeProvider:
     def _dialect(self, path: str, headers: Mapping[str, str]) -> Dialect:
         if INVOKE.fullmatch(path):
             return self._bedrock
-        anthropic = path in MESSAGES or (path == MODELS and "anthropic-version" in headers)
+        anthropic = path in (MESSAGES, FOUNDRY) or (path == MODELS and "anthropic-version" in headers)
         return self.anthropic if anthropic else self.openai
 
     def _check_route(self, method: str, path: str, dialect: Dialect) -> None:
-        if path not in (*MESSAGES, MODELS) and not CHAT.fullmatch(path) and not INVOKE.fullmatch(path):
+        if (
+            path not in (MESSAGES, FOUNDRY, MODELS)
+            and not CHAT.fullmatch(path)
+            and not INVOKE.fullmatch(path)
+        ):
             raise Refused(self.openai.wrong_path(method, path))
         if method != ("GET" if path == MODELS else "POST"):
             raise Refused(dialect.wrong_method(method, path))
