@@ -397,7 +397,7 @@ async def test_a_stream_that_arrives_in_bits_is_the_same_stream() -> None:
             ProgrammaticToolCallingUnsupported,
         ),
         ("tools.0: Input tag 'code_execution_20250825' found", ProgrammaticToolCallingUnsupported),
-        ("container: Extra inputs are not permitted", ProgrammaticToolCallingUnsupported),
+        ("container_id is required when there are pending tool uses", BadRequest),
         ("max_tokens: 99999 > 8192", BadRequest),
         ("Input is too long for requested model.", ContextWindowExceeded),
     ],

@@ -30,6 +30,7 @@ class AnthropicMessages:
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
+        self.betas.of(request.tools)  # InvalidType for allowed_callers that are none
         check_json(write_head(request))
         for message in request.messages:
             check_json(list(write_message(message)))

@@ -25,7 +25,7 @@ from treadle.wire.json_text import dumps
 CREDENTIALS_S = 30.0
 """How long the credentials may take, which a server or a program may have to give."""
 VERSION = "bedrock-2023-05-31"
-_OF_CODE = ("beta", "caller", "code_execution", "container")
+_OF_CODE = ("beta", "caller", "code_execution")
 """What a refusal speaks of that is about programmatic tool calling."""
 
 
@@ -96,12 +96,10 @@ class Signer:
             return _botocore("credentials").Credentials(*keys, given.get("aws_session_token"))
         try:
             found = _chain(given.get("aws_profile_name"), _environment())
-            frozen = found and found.get_frozen_credentials()
+            frozen = found.get_frozen_credentials()
         except _botocore("exceptions").BotoCoreError as error:
             # not its text: a program that should give credentials may have printed anything
             raise _no_credentials(f"AWS credentials cannot be read ({type(error).__name__})") from None
-        if not frozen:
-            raise _no_credentials("there are no AWS credentials")
         return frozen
 
 
@@ -113,7 +111,10 @@ def _chain(profile: str | None, environment: tuple[tuple[str, str], ...]) -> Any
         profile: of ~/.aws/config.
         environment: what AWS reads of it.
     """
-    return _botocore("session").Session(profile=profile).get_credentials()
+    found = _botocore("session").Session(profile=profile).get_credentials()
+    if found is None:  # raised, so that it is not kept
+        raise _no_credentials("there are no AWS credentials")
+    return found
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
@@ -122,15 +123,18 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 def region_of(profile: str | None) -> str | None:
     """The region of a profile of ~/.aws/config, or of the one that the environment names."""
-    return _region(profile, _environment())
+    try:
+        return _region(profile, _environment())
+    except _botocore("exceptions").BotoCoreError:
+        return None  # no such profile: the signature will want it, too
 
 
 @lru_cache(maxsize=8)
-def _region(profile: str | None, environment: tuple[tuple[str, str], ...]) -> str | None:
-    try:
-        return cast("str | None", _botocore("session").Session(profile=profile).get_config_variable("region"))
-    except _botocore("exceptions").BotoCoreError:
-        return None  # the signature will want the profile, too
+def _region(profile: str | None, environment: tuple[tuple[str, str], ...]) -> str:
+    found = _botocore("session").Session(profile=profile).get_config_variable("region")
+    if found is None:  # raised, so that it is not kept
+        raise _botocore("exceptions").NoRegionError
+    return cast("str", found)
 
 
 def _botocore(module: str) -> Any:

@@ -63,8 +63,8 @@ class Route:
 
     @property
     def base(self) -> str | None:
-        kwargs = self.kwargs
-        named = (kwargs.get(name) for name in ("api_base", "base_url", "aws_bedrock_runtime_endpoint"))
+        aws = ("aws_bedrock_runtime_endpoint",) if self.provider and self.provider.aws else ()
+        named = map(self.kwargs.get, ("api_base", "base_url", *aws))
         given = self.api_base or cast("str | None", next(filter(None, named), None))
         return given or (self.settings.first(self.provider.base) if self.provider else None)
 
