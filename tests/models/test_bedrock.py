@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.models.servers import event, serving, stream_head, whole
@@ -25,6 +26,7 @@ from treadle.errors import (
     ModelUnavailable,
     RateLimited,
 )
+from treadle.models import bedrock
 from treadle.models.bedrock import Signer
 from treadle.models.routing import Route
 from treadle.settings import Settings
@@ -239,6 +241,31 @@ async def test_a_program_that_gives_no_credentials_is_told_without_what_it_print
         )
 
     assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
+
+
+async def test_credentials_are_waited_for_beside_the_event_loop_and_not_for_ever(
+    bare_aws: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare_aws({})
+    (tmp_path / "config").write_text("[profile team]\ncredential_process = sleep 1\n", "utf-8")
+    monkeypatch.setattr(bedrock, "CREDENTIALS_S", 0.3)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.sleep(0.01)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(count_turns)
+        with pytest.raises(AuthenticationError, match=r"no credentials within 0\.3 s"):
+            await acompletion(
+                "bedrock/anthropic.m", QUESTION, aws_profile_name="team", aws_region_name="us-east-1"
+            )
+        group.cancel_scope.cancel()
+
+    assert turns > 5
 
 
 @pytest.mark.parametrize(
