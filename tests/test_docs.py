@@ -321,7 +321,12 @@ def test_the_providers_are_those_of_the_table() -> None:
     }
 
     assert told == {
-        name: (row.base_url or "-", row.key, row.base, "Messages" if "messages" in row.wire else "Chat")
+        name: (
+            row.base_url or "-",
+            row.key,
+            (*row.base, *row.place),
+            "Messages" if "messages" in row.wire else "Chat",
+        )
         for name, row in PROVIDERS.items()
     }
     assert {row[0]: row[1] for row in table(DOCS / "models.md", "Alias")} == dict(ALIASES)
@@ -348,7 +353,7 @@ def test_the_refused_parameters_are_those_of_the_wire() -> None:
 
 def environment_of_the_code() -> set[str]:
     """Every variable that the code reads: those of the providers, and those named in the code itself."""
-    named = {name for row in PROVIDERS.values() for name in (*row.key, *row.base)}
+    named = {name for row in PROVIDERS.values() for name in (*row.key, *row.base, *row.place)}
     for path in (SOURCES / "settings.py", SOURCES / "models" / "routing.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and ENVIRONMENT.fullmatch(str(node.value)):

@@ -54,8 +54,12 @@ def _one_at_a_time(lock: Path) -> Generator[None]:
 
 def _run(command: Sequence[str], name: str) -> None:
     """Run a step of the installation. It is no fault of Treadle's when there is no network: skip."""
+    # what PYTHONPATH leads to would count as installed there
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=INSTALL_S, check=False, env=known
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"the environment {name!r} was not ready after {INSTALL_S:g} s")
     if done.returncode != 0:

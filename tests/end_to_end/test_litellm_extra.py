@@ -18,8 +18,10 @@ pytestmark = pytest.mark.slow
 
 TURN_S = 60.0
 PLAYER = Path(__file__).with_name("turns.py")
-CHAT, MESSAGES = "custom_openai/coder", "azure_ai/claude-opus-4-8"
+CHAT, MESSAGES = "custom_openai/coder", "somebody/claude-opus-4-8"
 ADDRESSES: Mapping[str, str] = {CHAT: "/v1", MESSAGES: "/v1/messages"}
+KWARGS: Mapping[str, dict[str, object]] = {MESSAGES: {"custom_llm_provider": "azure_ai"}}
+"""Our own table has whatever LiteLLM's names say of Messages; this is what only LiteLLM knows."""
 KEY = "sk-of-the-upstream"
 
 
@@ -46,7 +48,7 @@ class Player:
         return cast("dict[str, Any]", json.loads(line))
 
 
-def _turn(upstream: Upstream, model: str, folder: Path, told: Mapping[str, object]) -> dict[str, object]:
+def _turn(upstream: Upstream, model: str, folder: Path, told: Mapping[str, Any]) -> dict[str, object]:
     return {
         "model": model,
         "api_base": upstream.base_url + ADDRESSES.get(model, ""),
@@ -54,8 +56,8 @@ def _turn(upstream: Upstream, model: str, folder: Path, told: Mapping[str, objec
         "folder": str(folder),
         "stream": False,
         "output": False,
-        "completion_kwargs": {},
         **told,
+        "completion_kwargs": {**KWARGS.get(model, {}), **told.get("completion_kwargs", {})},
     }
 
 
@@ -222,7 +224,7 @@ def test_failures_have_their_kind_and_facts(player: Player, model: str, failure:
     assert message.replace(KEY, "[key]") in outcome["text"]
     assert KEY not in outcome["text"]
     assert outcome["facts"] == {
-        "provider": model.partition("/")[0],
+        "provider": KWARGS.get(model, {}).get("custom_llm_provider", model.partition("/")[0]),
         "status": status,
         "request_id": "req_scripted-1",
         "retry_after_s": 7.0,

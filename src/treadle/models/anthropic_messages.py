@@ -30,22 +30,26 @@ class AnthropicMessages:
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
+        self.betas.of(request.tools)  # InvalidType for allowed_callers that are none
         check_json(write_head(request))
         for message in request.messages:
             check_json(list(write_message(message)))
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
-            answer = await call(self._endpoint(request), encode_request(request, self.body, self.head))
+            answer = await call(*self._asked(request, stream=False))
             with reading(self.endpoint):
                 return finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
 
-    def _endpoint(self, request: ModelRequest) -> Endpoint:
+    def _asked(self, request: ModelRequest, *, stream: bool) -> tuple[Endpoint, bytes]:
+        """Where `request` goes, and its body."""
+        body = encode_request(request, {**self.body, "stream": True} if stream else self.body, self.head)
         betas = self.betas.of(request.tools)
         if not betas:
-            return self.endpoint
-        return replace(self.endpoint, headers={**self.endpoint.headers, BETA_HEADER: ",".join(betas)})
+            return self.endpoint, body
+        headers = {**self.endpoint.headers, BETA_HEADER: ",".join(betas)}
+        return replace(self.endpoint, headers=headers), body
 
     async def _stream(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
         from treadle.conversation.deltas import Fold  # see chat_completions
@@ -58,8 +62,7 @@ class AnthropicMessages:
                 deltas = list(reader.feed(data))
             await forward(deltas, fold, on_delta)
 
-        body = encode_request(request, {**self.body, "stream": True}, self.head)
-        answer = await call(self._endpoint(request), body, event)
+        answer = await call(*self._asked(request, stream=True), event)
         with reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)

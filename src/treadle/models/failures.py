@@ -35,6 +35,8 @@ _KINDS: Mapping[int, type[ModelError]] = {
 _KINDS_BY_CODE: Mapping[str, type[ModelError]] = {
     "model_not_found": ModelNotFound,
     "no_db_connection": AuthenticationError,  # a LiteLLM gateway without a database, of any key but its own
+    "ServiceQuotaExceededException": RateLimited,
+    "ModelErrorException": ModelUnavailable,  # Bedrock says it with 424: the model failed
     "rate_limit_exceeded": RateLimited,  # Groq says it with 413 about a single request beyond the limit
 }
 # How providers say that the prompt is too long; a few have a code for it, some servers say it with 500.
@@ -46,6 +48,7 @@ _TOO_LONG = re.compile(
     r"|(input|prompt) token count|input length|model token limit|`inputs` tokens|reduce the length",
     re.IGNORECASE,
 )
+_REQUEST_ID = ("request-id", "x-request-id", "x-amzn-requestid")
 _TOO_LONG_STATUS = frozenset({400, 413, 422, 500})
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
@@ -84,11 +87,12 @@ def failure(
 ) -> ModelError:
     """The error for a response with `status`. `secret` never appears in it, even if the provider says it."""
     message, code = provider_message(body)
+    code = code or headers.get("x-amzn-errortype", "").partition(":")[0]
     if len(secret) >= MIN_SECRET_CHARS:
         message = message.replace(secret, "[key]")
     message = message[:MESSAGE_LIMIT]  # after the key was taken out: half a key would stay in
     kind = kind_of(status, message, code)
-    request_id = headers.get("request-id") or headers.get("x-request-id")
+    request_id = next(filter(None, map(headers.get, _REQUEST_ID)), None)
     if request_id and len(secret) >= MIN_SECRET_CHARS:
         request_id = request_id.replace(secret, "[key]")
     named = f" (request {request_id})" if request_id else ""

@@ -6,10 +6,10 @@ import json
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import aiohttp
 import anyio
@@ -33,7 +33,17 @@ _CONNECTION = (aiohttp.ClientError, OSError)
 """What the connection fails with. A listener is called where none of it is caught: its errors are its own."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"} | {"x-amz-security-token"}
+)
+
+
+class Frames(Protocol):
+    """Cuts a stream into the JSON of its events."""
+
+    def feed(self, chunk: bytes) -> Iterable[bytes]: ...
+
+    def end(self) -> Iterable[bytes]: ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,9 @@ class Endpoint:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """For one model call with all its retries, to the last byte."""
     retries: int = DEFAULT_RETRIES
+    sign: Callable[[str, Mapping[str, str], bytes], Awaitable[Mapping[str, str]]] | None = None
+    """Makes the headers of each attempt out of the address, `headers` and the body."""
+    frames: Callable[[], Frames] = Events
     sleep: Callable[[float], Awaitable[None]] = field(default=anyio.sleep, repr=False)
     rng: random.Random = field(default_factory=random.Random, repr=False)  # noqa: S311 - jitter
 
@@ -65,9 +78,10 @@ class Endpoint:
         """How its requests leave this host, as the environment says when the first one does."""
         return way_to(self.url)
 
-    def masked(self, text: str) -> str:
+    def masked(self, text: str, signed: Mapping[str, str] | None = None) -> str:
         """`text` without the key, and without what else the headers prove who we are with."""
-        theirs = (v.rpartition(" ")[2] for name, v in self.headers.items() if name in _SECRET_HEADERS)
+        headers = (self.headers if signed is None else signed).items()
+        theirs = (value.rpartition(" ")[2] for name, value in headers if name in _SECRET_HEADERS)
         for secret in (self.secret, *theirs):
             if len(secret) >= MIN_SECRET_CHARS:
                 text = text.replace(secret, "[key]")
@@ -146,6 +160,8 @@ class _Exchange:
     """Whether anybody saw a part of the answer already."""
     passing: bool = False
     """After a failure: whether it may pass by itself."""
+    signed: Mapping[str, str] | None = None
+    """The headers, where they are signed."""
 
     @property
     def may_repeat(self) -> bool:
@@ -156,11 +172,14 @@ class _Exchange:
         # aiohttp warns about bytes of this length, which it would send in one piece
         data = io.BytesIO(self.body) if len(self.body) > 2**20 else self.body
         way = self.endpoint.way
+        headers = self.endpoint.headers
+        if self.endpoint.sign:
+            headers = self.signed = await self.endpoint.sign(self.endpoint.url, headers, self.body)
         try:
             response = await client.post(
                 self.endpoint.url,
                 data=data,
-                headers={**self.endpoint.headers, **way.headers},
+                headers={**headers, **way.headers},
                 allow_redirects=False,
                 proxy=way.proxy,
                 proxy_headers=way.proxy_headers,
@@ -182,6 +201,9 @@ class _Exchange:
             await self._stream(response, self.on_event)
             return Answer({}, response.headers)
 
+    def _masked(self, text: str) -> str:
+        return self.endpoint.masked(text, self.signed)
+
     async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
         """What came of the body since the last piece; empty at its end."""
         try:
@@ -201,7 +223,7 @@ class _Exchange:
         return b"".join(chunks)
 
     async def _stream(self, response: aiohttp.ClientResponse, on_event: OnEvent) -> None:
-        events, head, size = Events(), b"", 0
+        events, head, size = self.endpoint.frames(), b"", 0
         while True:
             chunk = await self._piece(response)
             head = head or chunk
@@ -242,7 +264,7 @@ class _Exchange:
 
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         if 300 <= response.status < 400:
-            target = self.endpoint.masked(response.headers.get("location", ""))
+            target = self._masked(response.headers.get("location", ""))
             raise InvalidArgument(
                 f"{self.endpoint.url} redirects to {target!r}, and keys do not follow redirects: "
                 "set api_base to the address that answers"
@@ -259,7 +281,7 @@ class _Exchange:
     def _refusal(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
         return failure(
             status,
-            self.endpoint.masked(body.decode("utf-8", "replace")).encode("utf-8"),
+            self._masked(body.decode("utf-8", "replace")).encode("utf-8"),
             headers,
             provider=self.endpoint.provider,
             secret=self.endpoint.secret,
@@ -269,7 +291,7 @@ class _Exchange:
     def _no_answer(self, error: Exception) -> ModelUnavailable:
         untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
         self.passing = not untrusted
-        said = self.endpoint.masked(f"{type(error).__name__}: {error}".removesuffix(": "))
+        said = self._masked(f"{type(error).__name__}: {error}".removesuffix(": "))
         hint = "; name the certificates to trust in SSL_CERT_FILE" if untrusted else ""
         return ModelUnavailable(
             f"no answer from {self.endpoint.provider} at {self.endpoint.url}: {said}{hint}",
@@ -278,7 +300,7 @@ class _Exchange:
 
     def _unreadable(self, body: bytes, lacking: str) -> BadResponse:
         # masked first: half a key would stay in
-        text = self.endpoint.masked(body[: 10 * EXCERPT_CHARS].decode("utf-8", "replace"))[:EXCERPT_CHARS]
+        text = self._masked(body[: 10 * EXCERPT_CHARS].decode("utf-8", "replace"))[:EXCERPT_CHARS]
         return BadResponse(
             f"{self.endpoint.provider} at {self.endpoint.url} answered with {lacking}: {text!r}; "
             "check api_base",
@@ -296,6 +318,12 @@ _STATUS_IN_STREAM = {
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "overloaded_error": 529,
+    "validationException": 400,
+    "throttlingException": 429,
+    "internalServerException": 500,
+    "serviceUnavailableException": 503,
+    "modelStreamErrorException": 500,
+    "modelTimeoutException": 408,
 }
 
 

@@ -13,6 +13,7 @@ from treadle.telemetry import record
 PRICED: Mapping[str, str] = {
     "anthropic": "anthropic",
     "azure": "azure",
+    "bedrock": "aws",
     "cerebras": "cerebras",
     "deepseek": "deepseek",
     "fireworks_ai": "fireworks",
@@ -30,7 +31,7 @@ PRICED: Mapping[str, str] = {
 
 UNPRICED = frozenset(
     {"litellm_proxy"}  # the gateway says its price itself
-    | {"dashscope", "deepinfra", "nebius", "nvidia_nim", "sambanova"}  # not in the price table
+    | {"azure_ai", "dashscope", "deepinfra", "nebius", "nvidia_nim", "sambanova"}  # not in the price table
     | {"hosted_vllm", "llamafile", "lm_studio", "ollama"}  # the user's own machines
 )
 """Prefixes of the other rows."""

@@ -18,7 +18,7 @@ from treadle.errors import (
     InvalidType,
     ProgrammaticToolCallingUnsupported,
 )
-from treadle.models.providers import Provider
+from treadle.models.providers import WITHOUT_CODE, Provider
 from treadle.wire.chat_completions.carried import pending
 
 CALLERS = frozenset(
@@ -144,8 +144,9 @@ class Betas:
         return tuple(dict.fromkeys((*self.own, *needed)))
 
 
-_ELSEWHERE = ("vertex_ai/", "bedrock/converse/")
-"""Prefixes of providers that only the litellm extra knows, and that have it not."""
+def wants_code(tools: Sequence[AnyTool]) -> bool:
+    """Whether a request with `tools` needs a provider that runs code."""
+    return is_programmatic(tools) or any(map(is_code_tool, tools))
 
 
 def sendable(model: str, provider: Provider | None, tools: Sequence[AnyTool]) -> tuple[AnyTool, ...]:
@@ -154,10 +155,10 @@ def sendable(model: str, provider: Provider | None, tools: Sequence[AnyTool]) ->
     Raises:
         ProgrammaticToolCallingUnsupported: code should call one there.
     """
-    lacks = model.startswith(_ELSEWHERE) if provider is None else provider.programmatic is False
+    lacks = model.startswith(WITHOUT_CODE) if provider is None else provider.programmatic is False
     if not lacks:
         return tuple(tools)
-    if is_programmatic(tools) or any(map(is_code_tool, tools)):
+    if wants_code(tools):
         raise unsupported(model)
     return tuple(map(_without_callers, tools))
 

@@ -15,12 +15,22 @@ class Provider:
 
     prefix: str
     base_url: str | None
-    """Whole, with its version; None where every user has an own one."""
+    """Whole, with its version; None where every user has an own one. `{}` in it stands for the place."""
     key: tuple[str, ...]
     """Variables that may hold the key; the first one that is set wins."""
     base: tuple[str, ...] = ()
     """Variables that may hold the address."""
+    place: tuple[str, ...] = ()
+    """Variables that may hold what stands for `{}` in the address: a resource, a region."""
+    models: re.Pattern[str] | None = None
+    """Which models of the prefix the row is for (None: all); the group `name` is their name there."""
+    root: str = ""
+    """The path below which Messages are, at any address."""
     wire: Wire = "chat_completions"
+    key_headers: tuple[str, ...] = ("x-api-key",)
+    """Of Messages."""
+    aws: bool = False
+    """Whether it is AWS, with signatures, paths and streams of its own."""
     needs_key: bool = True
     dialect: Dialect = Dialect()  # noqa: RUF009 - a frozen value
     stream_usage: bool = True
@@ -29,6 +39,16 @@ class Provider:
     programmatic: bool | None = False
     """Whether the provider runs code that calls tools; None: what is behind it may."""
 
+    def split(self, name: str) -> tuple[str, str | None] | None:
+        """What follows the prefix: the model's name there and its place, or None for one of another row."""
+        if self.models is None:
+            return name, None
+        found = self.models.fullmatch(name)
+        if found is None:
+            return None
+        places = (value for group, value in found.groupdict().items() if group != "name" and value)
+        return found["name"], next(places, None)
+
 
 _OPENAI = Dialect(
     max_tokens="max_completion_tokens",
@@ -36,6 +56,12 @@ _OPENAI = Dialect(
 )
 _LITELLM = Dialect(extended=True)
 _NO_SCHEMA = Abilities(output_schema=False)
+_CLAUDE = re.compile(r"(?P<name>.*claude.*)", re.IGNORECASE)
+_INVOKED = re.compile(
+    r"(invoke/)?((?P<region>[a-z]{2}(-[a-z]+)+-\d+)/)?"
+    r"(?P<name>(arn:aws[a-z-]*:bedrock:(?P<of_arn>[a-z0-9-]+):\d*:[a-z-]+/)?([a-z-]+\.)?anthropic\.[\w.:-]+)",
+    re.ASCII,
+)
 _GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
 
 _ROWS = (
@@ -61,6 +87,30 @@ _ROWS = (
         ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
         wire="anthropic_messages",
         programmatic=True,
+    ),
+    Provider(
+        "azure_ai",
+        "https://{}.services.ai.azure.com/anthropic/v1",
+        ("AZURE_AI_API_KEY", "ANTHROPIC_FOUNDRY_API_KEY", "AZURE_API_KEY"),
+        ("AZURE_AI_API_BASE", "ANTHROPIC_FOUNDRY_BASE_URL", "AZURE_API_BASE"),
+        ("ANTHROPIC_FOUNDRY_RESOURCE",),
+        models=_CLAUDE,
+        root="/anthropic",
+        wire="anthropic_messages",
+        key_headers=("x-api-key", "api-key"),
+        programmatic=True,
+    ),
+    Provider(
+        "bedrock",
+        "https://bedrock-runtime.{}.amazonaws.com",
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+        ("AWS_BEDROCK_RUNTIME_ENDPOINT", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "ANTHROPIC_BEDROCK_BASE_URL"),
+        ("AWS_REGION_NAME", "AWS_REGION", "AWS_DEFAULT_REGION"),
+        models=_INVOKED,
+        wire="anthropic_messages",
+        aws=True,
+        needs_key=False,
+        programmatic=None,
     ),
     Provider("azure", None, ("AZURE_API_KEY",), ("AZURE_API_BASE",), dialect=_OPENAI),
     Provider("cerebras", "https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",)),
@@ -102,6 +152,10 @@ _ROWS = (
 )
 PROVIDERS: Mapping[str, Provider] = {row.prefix: row for row in _ROWS}
 ALIASES: Mapping[str, str] = {"ollama_chat": "ollama", "vllm": "hosted_vllm", "together": "together_ai"}
+CLAUDE: Mapping[str, str] = {"azure": "azure_ai"}
+"""Prefixes whose models `claude-...` are those of another row."""
+WITHOUT_CODE = ("vertex_ai/", "bedrock/converse/")
+"""What only the litellm extra reaches, and where no provider runs code that calls tools."""
 
 # Names that are known well enough to be used without a prefix.
 _BARE = (
@@ -116,9 +170,10 @@ _BARE = (
 def provider_of(model: str) -> tuple[Provider | None, str]:
     """The provider that `model` names (None if it is not in the table), and the model's name there."""
     prefix, slash, name = model.partition("/")
-    row = PROVIDERS.get(ALIASES.get(prefix, prefix))
-    if slash and row:
-        return row, name
+    key = CLAUDE.get(prefix) if name.startswith("claude-") else None
+    row = PROVIDERS.get(key or ALIASES.get(prefix, prefix))
+    if slash and row and (found := row.split(name)):
+        return row, found[0]
     for pattern, known in _BARE:
         if not slash and pattern.match(model):
             return PROVIDERS[known], model
@@ -133,3 +188,12 @@ def versioned(base_url: str) -> str:
     base = base_url.strip().rstrip("/")
     path = base.partition("://")[2].partition("/")[2]
     return base if _VERSION.search(f"/{path}") else f"{base}/v1"
+
+
+def below(base_url: str, root: str) -> str:
+    """`base_url` with `root` in its path; what other wires of the same server are reached by is taken off."""
+    base = base_url.strip().rstrip("/")
+    path = base.partition("://")[2].partition("/")[2]
+    if not root or f"{root}/" in f"/{path}/":
+        return base
+    return re.sub(r"(/openai|/models)?(/v1)?$", "", base) + root

@@ -1,6 +1,7 @@
 """A model's name, a key and an address become a `Model` that can be called."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -11,13 +12,19 @@ from treadle.conversation.blocks import EMPTY
 from treadle.errors import InvalidArgument, InvalidType, MissingExtra
 from treadle.models.base import Model
 from treadle.models.programmatic import BETA_HEADER, Betas
-from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
+from treadle.models.providers import PROVIDERS, Provider, below, provider_of, versioned
 from treadle.settings import Settings
 
 GATEWAY = "litellm_proxy"
+AWS_KEYS = frozenset(
+    {"aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region_name"}
+    | {"aws_profile_name", "aws_bedrock_runtime_endpoint"}
+)
+_LABEL = re.compile(r"[a-zA-Z0-9-]+")
 _TRANSPORT = frozenset(
     {"api_key", "api_base", "base_url", "api_version", "extra_headers", "extra_body", "timeout"}
     | {"max_retries", "num_retries", "model", "messages", "stream", "stream_options", "betas"}
+    | AWS_KEYS
 )
 
 
@@ -56,14 +63,40 @@ class Route:
 
     @property
     def base(self) -> str | None:
-        kwargs = self.kwargs
-        given = self.api_base or cast("str | None", kwargs.get("api_base") or kwargs.get("base_url"))
+        aws = ("aws_bedrock_runtime_endpoint",) if self.provider and self.provider.aws else ()
+        named = map(self.kwargs.get, ("api_base", "base_url", *aws))
+        given = self.api_base or cast("str | None", next(filter(None, named), None))
         return given or (self.settings.first(self.provider.base) if self.provider else None)
+
+    @property
+    def place(self) -> str | None:
+        """What stands for `{}` in the provider's address: the user's resource, or a region."""
+        if self.provider is None:
+            return None
+        found = self.provider.split(self.model.partition("/")[2])
+        named = (found and found[1]) or self.settings.first(self.provider.place)
+        return self._region(named) if self.provider.aws else named
+
+    def _region(self, named: str | None) -> str | None:
+        given = self.kwargs.get("aws_region_name") or named
+        if given or find_spec("botocore") is None:
+            return given
+        from treadle.models.bedrock import region_of
+
+        return region_of(self.kwargs.get("aws_profile_name"))
+
+    @property
+    def own(self) -> str | None:
+        """The provider's own address, where it is known."""
+        address = self.provider.base_url if self.provider else None
+        if address is None or "{}" not in address:
+            return address
+        return address.format(self.place) if self.place else None
 
     @property
     def elsewhere(self) -> bool:
         """Whether the address is not the provider's own: another server, with its own prices and habits."""
-        own = self.provider.base_url if self.provider else None
+        own = self.own
         return self.base is not None and (own is None or versioned(self.base) != versioned(own))
 
     @property
@@ -92,28 +125,58 @@ class Route:
         wire = self.provider.wire if self.provider else None
         if self.kwargs.get("betas") is not None and wire != "anthropic_messages":
             raise InvalidArgument(
-                f"betas are names of Anthropic's Messages, which {self.model!r} is not reached by: leave "
-                "them out, or write anthropic-beta into extra_headers"
+                f"betas are names of Anthropic's Messages, which {self.model!r} does not speak: leave them "
+                "out, or write anthropic-beta into extra_headers"
             )
         if self.provider is None:
             _check_unknown(self.model)
             return
         if not self.name:
             raise InvalidArgument(f"model {self.model!r} names a provider and no model: write PROVIDER/MODEL")
-        base = self.base or self.provider.base_url
-        if base is None:
-            raise InvalidArgument(
-                f"model {self.model!r} needs an address: pass api_base or set {_either(self.provider.base)}"
-            )
-        _check_address(base.strip())
+        if self.provider.aws:
+            self._check_aws()
+        _check_address(self._address(self.provider).strip())
         if self.provider.needs_key and not self.key:
             raise InvalidArgument(
                 f"model {self.model!r} needs a key: pass api_key or set {_either(self.provider.key)}"
             )
 
+    def _address(self, provider: Provider) -> str:
+        """Where the provider is, as the user or the table says it.
+
+        Raises:
+            InvalidArgument: neither does.
+        """
+        place = self.place
+        if place and not _LABEL.fullmatch(place):
+            raise InvalidArgument(f"{place!r} is no {'region' if provider.aws else 'resource'}")
+        if address := self.base or self.own:
+            return address
+        wanted = "aws_region_name" if provider.aws else "api_base"
+        variables = provider.place if provider.aws else (*provider.base, *provider.place)
+        raise InvalidArgument(
+            f"model {self.model!r} needs an address: pass {wanted} or set {_either(variables)}"
+        )
+
+    def _check_aws(self) -> None:
+        if find_spec("botocore") is None:
+            raise MissingExtra("bedrock", f"model {self.model!r}")
+        given = {name for name, value in self.kwargs.items() if name.startswith("aws_") and value is not None}
+        if unknown := sorted(given - AWS_KEYS):
+            raise InvalidArgument(
+                f"{unknown[0]} is not known here: write a profile that says it into ~/.aws/config, and pass "
+                "aws_profile_name"
+            )
+        keys = {"aws_access_key_id", "aws_secret_access_key"}
+        if given & {*keys, "aws_session_token"} and not keys <= given:
+            raise InvalidArgument(
+                "aws_access_key_id and aws_secret_access_key go together: pass both, or none"
+            )
+
     def _check_types(self) -> None:
         """Raises `InvalidType` for what concerns the transport in `completion_kwargs`."""
-        kinds: dict[str, type] = dict.fromkeys(("api_key", "api_base", "base_url", "api_version"), str)
+        names = ("api_key", "api_base", "base_url", "api_version", *AWS_KEYS)
+        kinds: dict[str, type] = dict.fromkeys(names, str)
         kinds |= dict.fromkeys(("extra_headers", "extra_body"), Mapping)
         for name, kind in kinds.items():
             value = self.kwargs.get(name)
@@ -126,7 +189,9 @@ class Route:
         self.check()
         if self.provider is None:
             return self._litellm()
-        return self._anthropic() if self.provider.wire == "anthropic_messages" else self._chat(self.provider)
+        if self.provider.wire == "chat_completions":
+            return self._chat(self.provider)
+        return self._bedrock(self.provider) if self.provider.aws else self._anthropic(self.provider)
 
     def _litellm(self) -> Model:
         from treadle.models.litellm import LiteLLM
@@ -154,7 +219,7 @@ class Route:
         )
 
     def _chat_address(self, provider: Provider) -> tuple[str, dict[str, str]]:
-        base = self.base or provider.base_url or ""
+        base = self._address(provider)
         version = self.kwargs.get("api_version") or self.settings.first(("AZURE_API_VERSION",))
         if provider.prefix != "azure":
             authorization = {"authorization": f"Bearer {self.key}"} if self.key else {}
@@ -166,25 +231,46 @@ class Route:
             return f"{root}/openai/deployments/{deployment}/chat/completions?api-version={version}", headers
         return f"{root}/openai/v1/chat/completions", headers
 
-    def _anthropic(self) -> Model:
+    def _anthropic(self, provider: Provider) -> Model:
         from treadle.models.anthropic_messages import AnthropicMessages
         from treadle.models.http import Endpoint
 
-        provider = PROVIDERS["anthropic"]
-        headers = self._headers({"x-api-key": self.key or "", "anthropic-version": "2023-06-01"})
-        betas = Betas.read(headers.pop(BETA_HEADER, ""), self.kwargs.get("betas") or ())
+        keys = dict.fromkeys(provider.key_headers, self.key or "")
+        headers = self._headers({**keys, "anthropic-version": "2023-06-01"})
+        betas = self._betas(headers)
         url = self._url(provider, "/messages")
         endpoint = Endpoint(url, provider.prefix, headers, self.key or "", **self._transport())
         return AnthropicMessages(
             self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY, betas=betas
         )
 
+    def _bedrock(self, provider: Provider) -> Model:
+        from treadle.models.bedrock import Bedrock, Signer, invoke_url
+        from treadle.models.http import Endpoint
+
+        given = {name: self.kwargs[name] for name in AWS_KEYS if self.kwargs.get(name)}
+        own = given.keys() & {"aws_access_key_id", "aws_profile_name"}
+        key = self.api_key or self.kwargs.get("api_key") or (None if own else self.key)
+        region = self.place
+        if not key and not region:  # the address was given
+            raise InvalidArgument(f"model {self.model!r} needs a region to sign for: pass aws_region_name")
+        headers = self._headers({"authorization": f"Bearer {key}"} if key else {})
+        betas = self._betas(headers)
+        url = invoke_url(self._address(provider), self.name)
+        sign = None if key else Signer(region or "", given)
+        endpoint = Endpoint(url, provider.prefix, headers, key or "", **self._transport(), sign=sign)
+        return Bedrock(self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY, betas=betas)
+
+    def _betas(self, headers: dict[str, str]) -> Betas:
+        """The caller's, which are taken out of `headers`."""
+        return Betas.read(headers.pop(BETA_HEADER, ""), self.kwargs.get("betas") or ())
+
     def _url(self, provider: Provider, path: str) -> str:
         """The provider's whole address; one that the user gave may be the whole address already."""
-        base = (self.base or provider.base_url or "").strip().rstrip("/")
+        base = self._address(provider).strip().rstrip("/")
         if base.endswith(path):
             return base
-        return (base if base == provider.base_url else versioned(base)) + path
+        return (base if base == self.own else versioned(below(base, provider.root))) + path
 
     def _headers(self, ours: Mapping[str, str]) -> dict[str, str]:
         extra: Mapping[object, object] = self.kwargs.get("extra_headers") or {}

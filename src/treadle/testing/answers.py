@@ -4,7 +4,9 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
+from treadle.testing.aws import INVOKE, Bedrock, check_signature, invoked, is_signed
 from treadle.testing.dialects import Anthropic, Dialect, OpenAI
 from treadle.testing.native_code import NativeCode
 from treadle.testing.player import Player
@@ -16,6 +18,7 @@ from treadle.wire.json_text import dumps, loads
 BODY_LIMIT_BYTES = 32 * 1024 * 1024
 
 MESSAGES = "/v1/messages"
+FOUNDRY = f"/anthropic{MESSAGES}"
 MODELS = "/v1/models"
 CHAT = re.compile(
     r"(/v1|/openai/v1)?/chat/completions|/openai/deployments/(?P<deployment>[^/]+)/chat/completions"
@@ -24,10 +27,6 @@ CHAT = re.compile(
 _LOGGER = logging.getLogger("treadle")
 _AT_ONCE = Step()
 _JSON: Mapping[str, str] = {"content-type": "application/json"}
-_EVENTS: Mapping[str, str] = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Received:
 
     method: str
     path: str
-    """Without the query."""
+    """As it was sent, without the query."""
     headers: Mapping[str, str] = field(repr=False)
     """By name in lower case."""
     body: object
@@ -70,14 +69,16 @@ class FakeProvider:
     openai: OpenAI
     anthropic: Anthropic
     api_key: str | None
-    """The one key that is accepted; None accepts any, but still wants one."""
+    """The one key that is accepted, or that signs requests; None accepts any, but still wants one."""
     response_headers: Mapping[str, str]
     """Added to each answer with status 200."""
     requests: list[Received] = field(default_factory=list[Received], init=False)
     refusals: list[Refusal] = field(default_factory=list[Refusal], init=False)
+    _bedrock: Bedrock = field(init=False)
     _player: Player = field(init=False)
 
     def __post_init__(self) -> None:
+        self._bedrock = Bedrock(self.anthropic)
         # one clock for both wires
         self._player = Player(self.script, NativeCode(self.openai.clock))
 
@@ -86,7 +87,7 @@ class FakeProvider:
 
         Args:
             method: of HTTP, in upper case.
-            path: without the query.
+            path: as it was sent, without the query.
             headers: by name in lower case.
             raw: the body, or None when it is larger than `BODY_LIMIT_BYTES`.
         """
@@ -96,20 +97,29 @@ class FakeProvider:
         dialect = self._dialect(path, headers)
         try:
             self._check_route(method, path, dialect)
-            self._check_key(headers, dialect)
+            if dialect is self._bedrock and is_signed(headers):
+                check_signature(path, headers, raw or b"", self.api_key)
+            else:
+                self._check_key(headers, dialect)
             if path == MODELS:
                 return self._good((dumps(dialect.models()).encode(),), dialect)
-            return self._play(_checked(_with_deployment(body, path), headers, dialect), dialect)
+            return self._play(_checked(_with_path(body, path), headers, dialect), dialect)
         except Refused as refused:
             self.refusals.append(refused.refusal)
             return self._error(refused.refusal, dialect)
 
     def _dialect(self, path: str, headers: Mapping[str, str]) -> Dialect:
-        anthropic = path == MESSAGES or (path == MODELS and "anthropic-version" in headers)
+        if INVOKE.fullmatch(path):
+            return self._bedrock
+        anthropic = path in (MESSAGES, FOUNDRY) or (path == MODELS and "anthropic-version" in headers)
         return self.anthropic if anthropic else self.openai
 
     def _check_route(self, method: str, path: str, dialect: Dialect) -> None:
-        if path not in (MESSAGES, MODELS) and not CHAT.fullmatch(path):
+        if (
+            path not in (MESSAGES, FOUNDRY, MODELS)
+            and not CHAT.fullmatch(path)
+            and not INVOKE.fullmatch(path)
+        ):
             raise Refused(self.openai.wrong_path(method, path))
         if method != ("GET" if path == MODELS else "POST"):
             raise Refused(dialect.wrong_method(method, path))
@@ -143,14 +153,15 @@ class FakeProvider:
     def _error(
         self, refusal: Refusal, dialect: Dialect, more: Mapping[str, str] | None = None, step: Step = _AT_ONCE
     ) -> Answer:
-        headers = {**_JSON, dialect.request_id_header: self._request_id, **(more or {})}
+        headers = {**_JSON, dialect.request_id_header: self._request_id, **dialect.error_headers(refusal)}
+        headers |= more or {}
         body = dumps(dialect.error_body(refusal, self._request_id)).encode()
         return Answer(refusal.status, headers, (body,), step=step)
 
     def _good(
         self, pieces: tuple[bytes, ...], dialect: Dialect, step: Step = _AT_ONCE, *, streamed: bool = False
     ) -> Answer:
-        kind = _EVENTS if streamed else _JSON
+        kind = {"content-type": dialect.stream_type, "cache-control": "no-cache"} if streamed else _JSON
         headers = {**kind, dialect.request_id_header: self._request_id, **self.response_headers}
         return Answer(200, headers, pieces, streamed, step)
 
@@ -175,12 +186,12 @@ def _keys(headers: Mapping[str, str]) -> list[str]:
     return [key for key in (bearer, headers.get("x-api-key"), headers.get("api-key")) if key]
 
 
-def _with_deployment(body: object, path: str) -> object:
-    """`body` with its model, which Azure has in the path."""
+def _with_path(body: object, path: str) -> object:
+    """`body` with its model, which Azure and Bedrock have in the path."""
     found = CHAT.fullmatch(path)
     if found and found["deployment"] and is_object(body):
-        return {"model": found["deployment"], **body}
-    return body
+        return {"model": unquote(found["deployment"]), **body}
+    return invoked(body, path)
 
 
 def _checked(body: object, headers: Mapping[str, str], dialect: Dialect) -> dict[str, object]:

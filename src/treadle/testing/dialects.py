@@ -26,6 +26,8 @@ class Dialect(Protocol):
     """What answers to a request look like at one provider."""
 
     request_id_header: ClassVar[str]
+    stream_type: ClassVar[str]
+    """The media type of a stream."""
 
     def check(self, body: object, headers: Mapping[str, str]) -> Refusal | None:
         """What the provider has to say against a request, or None."""
@@ -35,6 +37,10 @@ class Dialect(Protocol):
 
     def failed(self, status: int, message: str) -> Refusal:
         """An error with the type and code that the provider gives to `status`."""
+        ...
+
+    def error_headers(self, refusal: Refusal) -> Mapping[str, str]:
+        """What the headers of an error say of it."""
         ...
 
     def no_key(self) -> Refusal: ...
@@ -74,6 +80,7 @@ class OpenAI:
     lenient_fields: frozenset[str]
     clock: Callable[[], float]
     request_id_header: ClassVar[str] = "x-request-id"
+    stream_type: ClassVar[str] = sse.MEDIA_TYPE
 
     def check(self, body: object, headers: Mapping[str, str]) -> Refusal | None:
         return strict_chat.check(body, lenient_fields=self.lenient_fields)
@@ -85,6 +92,9 @@ class OpenAI:
         other = ("server_error" if status >= 500 else "invalid_request_error", None)
         kind, code = _OPENAI_KINDS.get(status, other)
         return _openai_error(status, message, code, kind)
+
+    def error_headers(self, refusal: Refusal) -> Mapping[str, str]:
+        return {}
 
     def no_key(self) -> Refusal:
         message = (
@@ -164,6 +174,7 @@ class Anthropic:
 
     refuse_prefill: bool
     request_id_header: ClassVar[str] = "request-id"
+    stream_type: ClassVar[str] = sse.MEDIA_TYPE
 
     def check(self, body: object, headers: Mapping[str, str]) -> Refusal | None:
         return strict_messages.check(body, headers=headers, refuse_prefill=self.refuse_prefill)
@@ -175,6 +186,9 @@ class Anthropic:
         other = "api_error" if status >= 500 else "invalid_request_error"
         error = {"type": _ANTHROPIC_KINDS.get(status, other), "message": message}
         return Refusal(status, {"type": "error", "error": error})
+
+    def error_headers(self, refusal: Refusal) -> Mapping[str, str]:
+        return {}
 
     def no_key(self) -> Refusal:
         return self.failed(401, "x-api-key header is required")
@@ -195,18 +209,23 @@ class Anthropic:
         return messages_responses.write_response(_messages_reply(reply))
 
     def events(self, reply: Reply, body: Mapping[str, object]) -> Iterator[bytes]:
+        for event in self.messages_events(reply):
+            yield sse.event(event, str(event["type"]))
+
+    def messages_events(self, reply: Reply) -> Iterator[Mapping[str, object]]:
+        """The events of a streamed answer, whatever they are framed in."""
         if is_resumed(reply.message):  # no model writes anything: the message is whole from the start
-            yield _named_event({"type": "message_start", "message": self.whole(reply)})
-            yield _named_event({"type": "message_stop"})
+            yield {"type": "message_start", "message": self.whole(reply)}
+            yield {"type": "message_stop"}
             return
         writer = messages_streaming.Writer()
         for delta in deltas(_messages_reply(reply)):
             for event in writer.feed(delta):
                 if event["type"] == "message_start":
-                    yield _named_event(_with_first_usage(event, reply))
-                    yield _named_event({"type": "ping"})
+                    yield _with_first_usage(event, reply)
+                    yield {"type": "ping"}
                 else:
-                    yield _named_event(event)
+                    yield event
 
     def models(self) -> dict[str, object]:
         model = {
@@ -233,10 +252,6 @@ _ANTHROPIC_KINDS: Mapping[int, str] = {
 
 def _messages_reply(reply: Reply) -> Reply:
     return replace(reply, id=f"msg_{reply.id}")
-
-
-def _named_event(event: Mapping[str, object]) -> bytes:
-    return sse.event(event, str(event["type"]))
 
 
 def _with_first_usage(event: Mapping[str, object], reply: Reply) -> dict[str, object]:

@@ -85,7 +85,8 @@ async def serve(  # noqa: PLR0913 - a public entry point
         script: a list of steps, or a function from request to step; it is called in the server's event loop.
         host: the address to listen on.
         port: 0 for any that is free.
-        api_key: the one key that is accepted; without it, any key is, but none at all is refused.
+        api_key: the one key that is accepted, or, for Bedrock, that signs; without it, any does, but a
+            request with none at all is refused.
         lenient_fields: parameters and message fields that Chat Completions takes beside OpenAI's own; what
             the fake itself sends, if nothing else is said.
         response_headers: added to each answer with status 200.
@@ -134,7 +135,7 @@ class _Server:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        answer = self.provider.answer(request.method, request.path, headers, await _body(request))
+        answer = self.provider.answer(request.method, request.rel_url.raw_path, headers, await _body(request))
         try:
             return await _send(answer, request)
         except (asyncio.CancelledError, ConnectionResetError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from treadle.errors import BadResponse
 from treadle.wire.json_text import dumps
 
+MEDIA_TYPE = "text/event-stream; charset=utf-8"
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 
 

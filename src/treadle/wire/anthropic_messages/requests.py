@@ -1,7 +1,7 @@
 """Requests of Anthropic Messages: from `ModelRequest`, and back."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypedDict, cast
 
 from treadle.conversation.blocks import EMPTY, Message, Wire
@@ -195,7 +195,10 @@ def write_request(request: ModelRequest) -> dict[str, object]:
 
 
 def encode_request(
-    request: ModelRequest, more: Mapping[str, object] = EMPTY, head: Head | None = None
+    request: ModelRequest,
+    more: Mapping[str, object] = EMPTY,
+    head: Head | None = None,
+    without: Collection[str] = (),
 ) -> bytes:
     """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life.
 
@@ -203,11 +206,17 @@ def encode_request(
         request: the request.
         more: top-level fields.
         head: of the last request of the conversation, if there was one; it is kept up to date.
+        without: top-level fields that are left out.
     """
     leading = _leading_system(request.messages)
     texts = json_text.remembered(request.messages[leading:], WIRE, write_message)
     parts = (*request.beside_messages, request.messages[:leading], _lacks_tools(request), more)
-    text = (head or Head()).text(parts, lambda: {**write_head(request), **more})
+
+    def write() -> dict[str, object]:
+        fields = {**write_head(request), **more}
+        return {name: value for name, value in fields.items() if name not in without}
+
+    text = (head or Head()).text(parts, write)
     return json_text.body(text, texts)
 
 
