@@ -3,7 +3,7 @@
 import math
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from treadle.agents.setup import Setup, check_sandbox, code_loop, tool_loop
 from treadle.conversation.blocks import EMPTY, Message, system, user
 from treadle.conversation.events import Notice, NoticeKind
 from treadle.conversation.mending import mended
-from treadle.conversation.request import ToolSpec
+from treadle.conversation.request import AnyTool, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import (
     CapabilityUnsupported,
@@ -40,7 +40,7 @@ from treadle.loop.plan import Plan, final_tool
 from treadle.loop.turn import OnApproval, Terms
 from treadle.models.base import Model
 from treadle.models.prices import PRICED, price, prices_installed
-from treadle.models.programmatic import check_tools, sendable
+from treadle.models.programmatic import check_container, check_tools, sendable
 from treadle.models.routing import Route, check_model
 from treadle.sandbox.base import WatchedFolder
 from treadle.sandbox.isolation import Isolated
@@ -301,13 +301,15 @@ def _parameters(given: _Given, route: Route | None) -> Parameters:
     read = read_parameters(route.parameters if route else given.kwargs)
     if route and "tools" in read:
         read["tools"] = sendable(route.model, route.provider, read["tools"])
+    check_container(read.get("extra", EMPTY).get("container"))
     return read
 
 
 def _plan(
     given: _Given, route: Route | None, messages: tuple[Message, ...], parameters: Parameters, setup: Setup
 ) -> Plan:
-    _check_names(setup.every_toolset, parameters)
+    added = [setup.native.tool] if setup.native and setup.native.tool else []
+    _check_names(setup.every_toolset, (*added, *parameters.get("tools", ())))
     output = _output(given.output)
     loop = setup.options
     model: Model = route.connect() if route else given.model
@@ -348,12 +350,16 @@ def _output(kind: object) -> Output | None:
     return output_of(kind)
 
 
-def _check_names(toolsets: Sequence[Toolset], parameters: Parameters) -> None:
+def _check_names(toolsets: Sequence[Toolset], given: Iterable[AnyTool]) -> None:
     """Raises `InvalidTool` for a name that two tools have: only one of them could ever be called."""
     names = [tool.spec.name for toolset in toolsets for tool in toolset.tools()]
-    names += [each.name for each in parameters.get("tools", ()) if isinstance(each, ToolSpec)]
+    names += [each.name if isinstance(each, ToolSpec) else _name_of(each) for each in given]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidTool(f"two tools are named {twice[0]!r}: name one of them with `tool(name=...)`")
+
+
+def _name_of(tool: AnyTool) -> str:
+    return tool.name if isinstance(tool, ToolSpec) else str(tool.raw.get("name") or tool.raw.get("type"))
 
 
 def _price(given: _Given, route: Route | None) -> Callable[[Usage], float | None] | None:
@@ -381,7 +387,7 @@ def _with_final_tool(plan: Plan) -> Plan:
     # who chooses a tool is left to it; who reasons refuses to be forced
     reasons = "effort" in parameters or "thinking" in parameters.get("extra", EMPTY)
     forced = not (reasons or "tool_choice" in parameters or "reasoner" in plan.model.name)
-    return replace(plan, final_tool=final_tool(schema.schema, {*plan.tools(), *given}, forced=forced))
+    return replace(plan, final_tool=final_tool(schema.schema, {*plan.every_tool(), *given}, forced=forced))
 
 
 def _check_unseen_approvals(given: _Given, plan: Plan, *, one_shot: bool) -> None:

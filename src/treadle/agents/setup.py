@@ -53,8 +53,10 @@ class Setup:
         Raises:
             ProgrammaticToolCallingUnsupported: it is needed, and its provider does not have it.
         """
-        if self.native is None or model.abilities.programmatic is not False:
-            return self.native
+        if self.native is None:
+            return None
+        if model.abilities.programmatic is not False:
+            return replace(self.native, shown=model.abilities.programmatic is True)
         if self.needs_native:
             raise unsupported(model.name)
         return None

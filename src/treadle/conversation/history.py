@@ -3,13 +3,14 @@
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
 
+from treadle.conversation import native_code
 from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult, user
-from treadle.conversation.native_code import unfinished, without
 
 INTERRUPTED = "interrupted; outcome unknown"
-STOPPED = "code that you ran did not finish, because the turn ended"
+STOPPED = "what ran for you at the provider (code, a search) did not finish, because the turn ended"
 EXPIRED = "the container of your code has expired, and with it variables and files: new code gets another"
 
 
@@ -24,11 +25,15 @@ class History:
         self._messages = list(messages)
         self.container: Mapping[str, object] | None = None
         """The container in which the provider last ran code: `id` and `expires_at`."""
+        self._told: datetime | None = None
+        """When a reply told of it."""
         self._new_id = new_id
         self._answers: dict[str, ToolResult] = {}
         self._open: tuple[ToolCall, ...] = ()
         self._waiting: set[str] = set()
         self._ids = {call.id for message in self._messages for call in message.calls}
+        self.use_ids = {id_ for message in self._messages for id_ in native_code.use_ids(message)}
+        """Of what the provider ran by itself."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -60,7 +65,17 @@ class History:
     def keep_container(self, told: Mapping[str, object] | None) -> None:
         """Note the container that a reply came from, if it names one."""
         if isinstance(told, Mapping) and isinstance(told.get("id"), str):
-            self.container = told
+            self.container, self._told = told, native_code.now()
+
+    @property
+    def container_is_over(self) -> bool:
+        """Whether the container has expired."""
+        return self.container is not None and native_code.is_over(self.container, self._told)
+
+    @property
+    def container_rested(self) -> bool:
+        """Whether nothing was heard of the container for so long that the provider may have given it up."""
+        return self._told is not None and native_code.now() - self._told > native_code.ALIVE
 
     def lose_container(self) -> None:
         """The container that the provider ran code in is gone: tell the model, and leave out what waits."""
@@ -69,9 +84,9 @@ class History:
 
     def _leave_code(self, why: str) -> str:
         """Leave out what the provider did not finish, and cannot; what there is to tell of that."""
-        if not (left := unfinished(self._messages)):
+        if not (left := native_code.unfinished(self._messages)):
             return ""
-        messages, calls = without(self._messages, left)
+        messages, calls = native_code.without(self._messages, left)
         self._messages[:] = messages
         return f"[{why}. Its calls were:\n{calls}]" if calls else f"[{why}]"
 
@@ -90,6 +105,7 @@ class History:
         A reply without any block is not kept: no wire takes it back.
         """
         message = self._with_unique_ids(message)
+        self.use_ids.update(native_code.use_ids(message))
         if message.blocks or message.extra:
             self._messages.append(message)
         self._open = message.calls

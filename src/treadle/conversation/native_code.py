@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
+
+from typing_extensions import TypeIs
 
 from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, ToolCall, ToolResult
 
 CODE = "code_execution"
 """What the type of a caller begins with that is code."""
+ALIVE = timedelta(minutes=4)
+"""How long a container lives at least, once a reply has told of it."""
 MAX_TOLD_CHARS = 2_000
 """Of one result of code that did not finish."""
 MAX_TOLD_CALLS = 50
@@ -31,10 +35,17 @@ def time_of(value: object) -> datetime | None:
     return read.replace(tzinfo=UTC) if read and read.tzinfo is None else read
 
 
-def is_over(container: Mapping[str, object]) -> bool:
-    """Whether a container has expired, as far as its provider said when it would."""
+def is_over(container: Mapping[str, object], told: datetime | None = None) -> bool:
+    """Whether a container has expired, as far as its provider said when it would.
+
+    Args:
+        container: `id` and `expires_at`.
+        told: when that was heard, if it was now and here: whatever our clock says, it was alive then.
+    """
     until = time_of(container.get("expires_at"))
-    return until is not None and until <= now()
+    if until is None or until > now():
+        return False
+    return told is None or now() - told >= ALIVE
 
 
 def by_code(call: ToolCall) -> bool:
@@ -108,12 +119,18 @@ def ended(block: Block) -> Ended | None:
     )
 
 
+def _maker(block: Opaque) -> str:
+    """The id of the code that runs a tool of the provider."""
+    caller: Any = block.raw.get("caller")
+    return str(cast("Mapping[str, object]", caller).get("tool_id")) if isinstance(caller, Mapping) else ""
+
+
 def _id(block: Opaque) -> str:
     return str(block.raw.get("id") or "")
 
 
 def is_resumed(message: Message) -> bool:
-    """Whether code that began before goes on in `message`, and does nothing but call: no model was asked."""
+    """Whether `message` is of code that began before and does nothing but call: no model was asked."""
     return bool(message.blocks) and all(
         isinstance(block, ToolCall) and by_code(block) for block in message.blocks
     )
@@ -130,18 +147,28 @@ def resumes(messages: Sequence[Message]) -> bool:
     return False
 
 
+def use_ids(message: Message) -> list[str]:
+    """The ids of what the provider runs by itself, code or another tool."""
+    return [_id(block) for block in message.blocks if _is_use(block)]
+
+
 def unfinished(messages: Iterable[Message]) -> frozenset[str]:
-    """The ids of what the provider runs, code or another tool of its own, and of which no result came."""
+    """The ids of what the provider runs by itself, and of which no result came."""
     begun: set[str] = set()
     done: set[str] = set()
     for message in messages:
-        for block in message.blocks:
-            if isinstance(block, Opaque):
-                if block.kind == "server_tool_use":
-                    begun.add(_id(block))
-                elif "tool_use_id" in block.raw:
-                    done.add(str(block.raw["tool_use_id"]))
+        begun.update(use_ids(message))
+        done.update(filter(None, map(_answered, message.blocks)))
     return frozenset(begun - done)
+
+
+def _is_use(block: Block) -> TypeIs[Opaque]:
+    return isinstance(block, Opaque) and block.kind in ("server_tool_use", "mcp_tool_use")
+
+
+def _answered(block: Block) -> str:
+    """The id of what `block` is the result of, among what the provider runs."""
+    return str(block.raw.get("tool_use_id") or "") if isinstance(block, Opaque) else ""
 
 
 def lost_code(messages: Iterable[Message]) -> str | None:
@@ -166,6 +193,7 @@ def without(messages: Sequence[Message], left: frozenset[str]) -> tuple[tuple[Me
     """
     kept: list[Message] = []
     calls: dict[str, ToolCall] = {}
+    gone = set(left)
     told: list[str] = []
     for message in messages:
         blocks: list[Block] = []
@@ -175,7 +203,9 @@ def without(messages: Sequence[Message], left: frozenset[str]) -> tuple[tuple[Me
                     calls[block.id] = block
                 case ToolResult(call_id) if call_id in calls:
                     told.append(_told(calls[call_id], block))
-                case Opaque() if block.kind == "server_tool_use" and _id(block) in left:
+                case Opaque() if _is_use(block) and gone & {_id(block), _maker(block)}:
+                    gone.add(_id(block))
+                case Opaque() if _answered(block) in gone:
                     pass
                 case _:
                     blocks.append(block)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from treadle.conversation.blocks import EMPTY, Message, Text, ToolCall
-from treadle.conversation.native_code import by_code
+from treadle.conversation.blocks import EMPTY, Message, Text
 from treadle.conversation.request import AnyTool, ModelRequest, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import OutputInvalid
@@ -82,13 +81,20 @@ class Plan:
         """The tools that the model may call, as they are now, by name."""
         return {tool.spec.name: tool for toolset in self.toolsets for tool in toolset.tools()}
 
-    def callable_by(self, call: ToolCall) -> Mapping[str, Tool]:
-        """The tools that whoever makes `call` may call."""
-        return self.native.callable() if self.native and by_code(call) else self.tools()
+    def callable_by(self, *, code: bool) -> Mapping[str, Tool]:
+        """The tools that the model may call, or code that the provider runs."""
+        return (self.native.callable() if self.native else {}) if code else self.tools()
 
-    def parallel(self, call: ToolCall) -> int:
-        """How many calls like `call` may run at the same time."""
-        return self.native.max_parallel if self.native and by_code(call) else self.max_parallel
+    def parallel(self, *, code: bool) -> int:
+        """How many calls of the model, or of such code, may run at the same time."""
+        return self.native.max_parallel if self.native and code else self.max_parallel
+
+    @property
+    def names_container(self) -> bool:
+        """Whether the user says in which container the provider runs code."""
+        given = self.parameters.get("extra", EMPTY).get("container")
+        named: object = cast("Mapping[str, object]", given).get("id") if isinstance(given, Mapping) else given
+        return named is not None
 
     def every_tool(self) -> dict[str, Tool]:
         """Those that only code may call, too."""
@@ -147,7 +153,7 @@ class Plan:
             container: in which the provider ran code before.
         """
         parameters = self.parameters.copy()
-        if container and isinstance(container.get("id"), str):
+        if container and not self.names_container:
             parameters["extra"] = _in_container(parameters.get("extra", EMPTY), container)
         tools: tuple[AnyTool, ...] = (*self._specs(), *parameters.get("tools", ()))
         if self.final_tool:
@@ -193,8 +199,7 @@ def _with_more(message: Message | None, told: str) -> Message:
 
 
 def _in_container(extra: Mapping[str, object], container: Mapping[str, object]) -> Mapping[str, object]:
-    """`extra` with the id of `container`, unless the caller names one."""
+    """`extra` with the id of `container`; what the caller gives beside an id stays."""
     given = extra.get("container")
-    if isinstance(given, Mapping):
-        return {**extra, "container": {"id": container["id"], **cast("Mapping[str, object]", given)}}
-    return {"container": container["id"], **extra}
+    beside = cast("Mapping[str, object]", given) if isinstance(given, Mapping) else EMPTY
+    return {**extra, "container": {**beside, "id": container["id"]} if beside else container["id"]}

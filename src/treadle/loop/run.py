@@ -11,9 +11,9 @@ from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
 from treadle.conversation.history import EXPIRED, INTERRUPTED, History
-from treadle.conversation.native_code import by_code, is_over, resumes
+from treadle.conversation.native_code import resumes
 from treadle.conversation.request import ModelRequest, Reply
-from treadle.conversation.usage import NO_SAVINGS, Savings
+from treadle.conversation.usage import NO_SAVINGS, Savings, Usage
 from treadle.errors import ModelError, OutputInvalid
 from treadle.loop.calls import NOT_RUN, Calls, Emit, Outcome, need, told
 from treadle.loop.limits import Repeats
@@ -31,7 +31,7 @@ from treadle.wire.json_text import is_object
 Reason: TypeAlias = Literal["done", "max_turns", "length", "content_filter", "refusal", "budget"]
 
 _DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
-_NOT_FOUND = 404
+_NOT_FOUND, _FAILED = 404, 500
 _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
 NEVER_BEGAN = "not run: the turn ended before it began"
@@ -72,7 +72,7 @@ class Run:
     """What was found about calls of the last reply, so that an approval does not look at all of them anew."""
     _program: Running | None = field(default=None, init=False)
     """That did not end yet."""
-    _native: NativePrograms = field(default_factory=NativePrograms, init=False)
+    _native: NativePrograms = field(init=False)
     _telling: Telling = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
     _text: str = field(default="", init=False)
@@ -85,6 +85,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.spending = Spending(self.plan)
+        self._native = NativePrograms(shown=self.plan.native is None or self.plan.native.shown)
         self._telling = Telling(self.emit, self._native)
         self._calls = Calls(self.plan.permissions, self.emit, self.remembered)
 
@@ -120,26 +121,28 @@ class Run:
 
         The events tell of the calls that were announced.
         """
-        of_program = [*self._program.stopped()] if self._program else []
+        before = [*self._native.untold(), *(self._program.stopped() if self._program else ())]
         self._leave_program()
-        of_program += self._native.stopped()
-        self.savings += self._native.savings
         calls = self._calls
         idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
         known = {id: ToolResult(id, NEVER_BEGAN, is_error=True) for id in idle} | calls.ended  # noqa: A001
         settled = self.history.settle(known=known)
-        return [*of_program, *(told(result) for result in settled if result.call_id in calls.announced)]
+        results = (told(result) for result in settled if result.call_id in calls.announced)
+        self._native.stop()
+        self.savings += self._native.savings
+        return [*before, *results, *self._native.untold()]
 
     async def _ask(self) -> Reply:
         history = self.history
         told = len(self.texts)
         self._found.clear()
-        if history.container and is_over(history.container):
+        if history.container_is_over and not self.plan.names_container:
             await self._lose_container()
         if not resumes(history.messages):  # code reads its results, and not the model
             self._calls.counts.next_reply()
             self._repeats.next_reply()
         reply = await self._replied()
+        self._native.check(reply.message, history.use_ids)
         history.keep_container(reply.container)
         message = reply.message
         if rewritten := self._with_text_calls(reply):
@@ -151,6 +154,7 @@ class Run:
         self._text = said(kept)
         self._cut = _cut_off(reply)
         await self._telling.reply(kept, streamed=self.streaming)
+        self.spending.usage += Usage(programmatic_calls=sum(map(self._native.makes, kept.calls)))
         if rewritten:
             names = ", ".join(call.name for call in kept.calls)
             await self.emit(events.Notice("text_tool_call", f"the model wrote its call of {names} as text"))
@@ -161,7 +165,7 @@ class Run:
         try:
             return await self._complete(self._request())
         except ModelError as error:
-            if not self.history.container or error.status != _NOT_FOUND:
+            if self.plan.names_container or not self.history.container or not self._is_lost(error):
                 raise
         await self._lose_container()
         return await self._complete(self._request())
@@ -170,9 +174,16 @@ class Run:
         history = self.history
         return self.plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
 
+    def _is_lost(self, error: ModelError) -> bool:
+        """Whether the provider says so of the container. Of one that rested it may know nothing but a 500."""
+        if error.status == _NOT_FOUND:
+            return "container" in str(error).lower()
+        return error.status == _FAILED and self.history.container_rested
+
     async def _lose_container(self) -> None:
         self.history.lose_container()
-        for event in self._native.stopped():
+        self._native.stop()
+        for event in self._native.untold():
             await self.emit(event)
         await self.emit(events.Notice("container_expired", EXPIRED))
 
@@ -184,7 +195,7 @@ class Run:
         except BaseException as error:
             self.spending.failed(error)
             raise
-        await self.spending.count(reply)
+        await self.spending.count(reply, resumed=self._native.resumed(reply))
         return reply
 
     def _with_text_calls(self, reply: Reply) -> Message | None:
@@ -204,7 +215,7 @@ class Run:
             self.history.settle(NOT_RUN.format(why=f"the reply ended as {declined}"))
             return Finished("refusal" if declined == "refusal" else "content_filter", self._text)
         final = self.plan.final_tool
-        if final and any(call.name == final.name for call in message.calls):
+        if final and any(call.name == final.name and not self._native.makes(call) for call in message.calls):
             return None  # that call is the answer: it costs nothing any more, whatever the limits say
         if message.calls and self._invalid:
             self.history.settle(ONLY_THE_ANSWER)
@@ -248,7 +259,7 @@ class Run:
         """Answer the open calls in their order, as far as that goes without anybody else."""
         calls = deque(self.history.open_calls)
         while calls:
-            tools = self.plan.callable_by(calls[0])
+            tools = self.plan.callable_by(code=self._native.makes(calls[0]))
             if limit := self._calls.counts.stops(calls[0], tools):
                 return self._stop(limit)
             window = self._window(calls, tools)
@@ -284,9 +295,10 @@ class Run:
     def _window(self, calls: deque[ToolCall], tools: Mapping[str, Tool]) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time."""
         window = [calls.popleft()]
-        if self.plan.parallel(window[0]) == 1 or not _parallel(window[0], tools):
+        code = self._native.makes(window[0])
+        if self.plan.parallel(code=code) == 1 or not _parallel(window[0], tools):
             return window
-        while calls and by_code(calls[0]) == by_code(window[0]) and _parallel(calls[0], tools):
+        while calls and self._native.makes(calls[0]) == code and _parallel(calls[0], tools):
             if self._calls.counts.stops(calls[0], tools):
                 break
             window.append(calls.popleft())
@@ -298,12 +310,16 @@ class Run:
             return found
         if self._finished and not self._finished.invalid:
             return ToolResult(call.id, ONLY_THE_ANSWER, is_error=True)
-        if self.plan.final_tool and call.name == self.plan.final_tool.name:
+        code = self._native.makes(call)
+        if self.plan.final_tool and call.name == self.plan.final_tool.name and not code:
             return await self._take_answer(call)
         refusal = CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER if self._invalid else ""
         if call.name not in tools and call.name in self.plan.every_tool():
-            refusal = refusal or (NOT_FROM_CODE if by_code(call) else FROM_CODE).format(name=call.name)
-        self._found[call.id] = outcome = await self._calls.look_at(call, tools, refusal)
+            refusal = refusal or (NOT_FROM_CODE if code else FROM_CODE).format(name=call.name)
+        outcome = await self._calls.look_at(call, tools, refusal)
+        if code and isinstance(outcome, Ready):
+            outcome = replace(outcome, note="")  # it would stand in the result, which code parses
+        self._found[call.id] = outcome
         return outcome
 
     async def _take_answer(self, call: ToolCall) -> ToolResult:
@@ -330,7 +346,7 @@ class Run:
         """Run calls at the same time; their results are told in the order of the calls."""
         if len(calls) == 1:
             return await self._tell(calls[0], await self._calls.result(outcomes[0]))
-        limiter = anyio.CapacityLimiter(self.plan.parallel(calls[0]))
+        limiter = anyio.CapacityLimiter(self.plan.parallel(code=self._native.makes(calls[0])))
         ended = {call.id: anyio.Event() for call in calls}
         limit: LimitReached | None = None
 
@@ -356,9 +372,10 @@ class Run:
         if call.id not in self._calls.announced:  # the call that gave the final answer is none of the user's
             self.history.answer(result)
             return None
-        result = for_code(call, result)
-        self._native.answered(call, result)
-        limit = None if by_code(call) else self.plan.limits.max_repeats  # code may look again and again
+        limit = self.plan.limits.max_repeats
+        if self._native.makes(call):
+            result, limit = for_code(result), None  # code may look again and again
+            self._native.answered(call, result)
         if repeat := self._repeats.add(call, result, limit):
             result = noted(result, f"[{repeat.detail}: do something else, or give your answer]")
         self.history.answer(result)

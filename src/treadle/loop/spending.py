@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from treadle.conversation.events import LimitReached
-from treadle.conversation.native_code import began, by_code, is_resumed
+from treadle.conversation.native_code import began
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ModelError
@@ -25,15 +25,11 @@ class Spending:
     _tokens_known: bool = field(default=True, init=False)
     _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
 
-    async def count(self, reply: Reply) -> None:
-        usage, message = reply.usage, reply.message
-        resumed = is_resumed(message)
-        self.usage += replace(
-            usage,
-            calls=int(not resumed),
-            code_runs=sum(began(block) is not None for block in message.blocks),
-            programmatic_calls=sum(map(by_code, message.calls)),
-        )
+    async def count(self, reply: Reply, *, resumed: bool = False) -> None:
+        """Count a reply. `resumed`: code of the provider went on, and no model was asked."""
+        usage = reply.usage
+        runs = sum(began(block) is not None for block in reply.message.blocks)
+        self.usage += replace(usage, calls=int(not resumed), code_runs=runs)
         self._tokens_known = self._tokens_known and (resumed or usage.total_tokens > 0)
         if reply.cost is not None or self.plan.price is None:
             self._add(reply.cost)

@@ -44,7 +44,8 @@ class Telling:
         await self.emit(events.Text(text))
 
     async def _code(self, block: Block) -> None:
-        for event in self.programs.see(block):
+        self.programs.see(block)
+        for event in self.programs.untold():
             await self.emit(event)
 
     def listener(self) -> OnDelta:
@@ -65,6 +66,10 @@ class Telling:
             match delta:
                 case BlockStarted(index, block):
                     blocks[index] = block
+                    if (
+                        isinstance(block, Text) and block.text
+                    ):  # a message that comes whole in its first event
+                        await self.text(block.text)
                 case TextAdded(index, text) if isinstance(blocks.get(index), Text | Refusal):
                     await self.text(text)
                 case TextAdded(index, text) if isinstance(blocks.get(index), Thinking):

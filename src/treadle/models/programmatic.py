@@ -20,6 +20,7 @@ from treadle.errors import (
 )
 from treadle.models.providers import WITHOUT_CODE, Provider
 from treadle.wire.chat_completions.carried import pending
+from treadle.wire.json_schema import contains_itself
 
 CALLERS = frozenset(
     {"direct", "code_execution_20250825", "code_execution_20260120", "code_execution_20260521"}
@@ -180,9 +181,13 @@ def check_tools(request: ModelRequest) -> None:
         _check_named(tool, index)
         _check_callers(tool)
     _check_choice(request)
+    code = list(filter(is_code_tool, request.tools))
+    if len(code) > 1:
+        raise InvalidArgument("two tools are named 'code_execution': leave out one of them")
     if not is_programmatic(request.tools):
         return
-    if not any(map(is_code_tool, request.tools)):
+    code_tool(code)
+    if not code:
         raise InvalidArgument(
             "tools may be called from code, and there is no code execution tool: add "
             '{"type": "code_execution_20250825", "name": "code_execution"} to tools'
@@ -227,6 +232,10 @@ def _check_callers(tool: AnyTool) -> None:
     if fields.get("strict"):
         raise InvalidArgument(
             f"{name} is strict, and code cannot call strict tools: leave out one of the two"
+        )
+    if isinstance(tool, ToolSpec) and contains_itself(tool.parameters):
+        raise InvalidArgument(
+            f"the parameters of {name} contain themselves ($ref), which code cannot be told: allow ['direct'] only"
         )
     kind = str(fields.get("type") or "") if isinstance(tool, NativeTool) else ""
     if kind.startswith(_NEVER_FROM_CODE):
@@ -309,7 +318,7 @@ def usable_container(given: object, told: Mapping[str, Any] | None, *, needed: b
 
 
 def _found_container(given: object, told: Mapping[str, Any] | None, *, needed: bool) -> object:
-    wanted = _container(given)
+    wanted = check_container(given)
     if isinstance(wanted, Mapping):
         return wanted
     ids = (told or {}).get("id")
@@ -330,7 +339,7 @@ def _found_container(given: object, told: Mapping[str, Any] | None, *, needed: b
     )
 
 
-def _container(given: object) -> str | Mapping[str, Any] | None:
+def check_container(given: object) -> str | Mapping[str, Any] | None:
     if given is None or (isinstance(given, str) and given):
         return given
     if isinstance(given, Mapping):

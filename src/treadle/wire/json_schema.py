@@ -156,13 +156,21 @@ def _close(schema: Mapping[str, Any], said: Schema) -> None:
 
 
 def _check_acyclic(said: Schema) -> None:
-    defs: Mapping[str, Any] = said.get("$defs", {})
+    if contains_itself(said):
+        raise _NotSaid
+
+
+def contains_itself(schema: Mapping[str, Any]) -> bool:
+    """Whether a definition of `schema` refers to itself, over others too."""
+    found: Any = schema.get("$defs")
+    defs = cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
     try:
         TopologicalSorter(
             {f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}
         ).prepare()
-    except CycleError as error:
-        raise _NotSaid from error
+    except CycleError:
+        return True
+    return False
 
 
 def _references(node: Any) -> Iterator[str]:

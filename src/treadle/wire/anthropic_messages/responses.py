@@ -71,6 +71,8 @@ def check_understood(block: Block) -> None:
     known = ("text", "thinking", "redacted_thinking", "tool_use")
     if isinstance(block, Opaque) and (not isinstance(block.raw.get("type"), str) or block.kind in known):
         raise ValueError(f"a {block.kind} block with other fields than its own")
+    if isinstance(block, ToolCall) and not isinstance(block.caller, Mapping | None):
+        raise ValueError("a tool_use block whose caller is no object")
 
 
 def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:
