@@ -56,7 +56,7 @@ class Setup:
         if self.native is None:
             return None
         if model.abilities.programmatic is not False:
-            return replace(self.native, shown=model.abilities.programmatic is True)
+            return self.native
         if self.needs_native:
             raise unsupported(model.name)
         return None

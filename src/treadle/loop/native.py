@@ -34,8 +34,6 @@ class NativeCode:
     """The provider's own tool, unless the user brings it."""
     max_parallel: int
     """Calls of code that may run at the same time."""
-    shown: bool = True
-    """Whether the replies show the code."""
     _specs: dict[tuple[int, bool], tuple[ToolSpec, ToolSpec]] = field(
         default_factory=dict[tuple[int, bool], tuple[ToolSpec, ToolSpec]],
         init=False,
@@ -88,8 +86,9 @@ class _Program:
 class NativePrograms:
     """What the provider's code does in one turn, told by the same events as programs of our own."""
 
-    shown: bool = True
-    """Whether replies show the code. Else whoever is said to make a call is believed to."""
+    shown: bool | None = True
+    """Whether replies show the code. None: they may be of a provider that has it, and whoever is said to make
+    a call is believed to. False: there is no such code."""
     savings: Savings = NO_SAVINGS
     """So far."""
     _open: dict[str, _Program] = field(default_factory=dict[str, _Program], init=False)
@@ -102,7 +101,7 @@ class NativePrograms:
 
     def makes(self, call: ToolCall) -> bool:
         """Whether code makes `call`: such that began, and has not ended."""
-        return made_by(call) in self._open if self.shown else by_code(call)
+        return made_by(call) in self._open if self.shown else self.shown is None and by_code(call)
 
     def resumed(self, reply: Reply) -> bool:
         """Whether `reply` is a pause of code that went on, for which no model was asked."""

@@ -85,7 +85,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.spending = Spending(self.plan)
-        self._native = NativePrograms(shown=self.plan.native is None or self.plan.native.shown)
+        self._native = NativePrograms(self.plan.model.abilities.programmatic)
         self._telling = Telling(self.emit, self._native)
         self._calls = Calls(self.plan.permissions, self.emit, self.remembered)
 

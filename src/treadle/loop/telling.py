@@ -66,9 +66,7 @@ class Telling:
             match delta:
                 case BlockStarted(index, block):
                     blocks[index] = block
-                    if (
-                        isinstance(block, Text) and block.text
-                    ):  # a message that comes whole in its first event
+                    if isinstance(block, Text) and block.text:  # whole from its first event on
                         await self.text(block.text)
                 case TextAdded(index, text) if isinstance(blocks.get(index), Text | Refusal):
                     await self.text(text)

@@ -235,7 +235,8 @@ def _check_callers(tool: AnyTool) -> None:
         )
     if isinstance(tool, ToolSpec) and contains_itself(tool.parameters):
         raise InvalidArgument(
-            f"the parameters of {name} contain themselves ($ref), which code cannot be told: allow ['direct'] only"
+            f"the parameters of {name} contain themselves ($ref), which code cannot be told: "
+            "allow ['direct'] only"
         )
     kind = str(fields.get("type") or "") if isinstance(tool, NativeTool) else ""
     if kind.startswith(_NEVER_FROM_CODE):

@@ -163,7 +163,9 @@ def _check_acyclic(said: Schema) -> None:
 def contains_itself(schema: Mapping[str, Any]) -> bool:
     """Whether a definition of `schema` refers to itself, over others too."""
     found: Any = schema.get("$defs")
-    defs = cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+    if not isinstance(found, Mapping):
+        return False
+    defs = cast("Mapping[str, Any]", found)
     try:
         TopologicalSorter(
             {f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, Refusal, Text, Thinking
+from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, Refusal, Text, Thinking, ToolCall
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
@@ -71,8 +71,9 @@ def check_understood(block: Block) -> None:
     known = ("text", "thinking", "redacted_thinking", "tool_use")
     if isinstance(block, Opaque) and (not isinstance(block.raw.get("type"), str) or block.kind in known):
         raise ValueError(f"a {block.kind} block with other fields than its own")
-    if isinstance(block, ToolCall) and not isinstance(block.caller, Mapping | None):
-        raise ValueError("a tool_use block whose caller is no object")
+    caller: Any = block.caller if isinstance(block, ToolCall) else None
+    if caller is not None and not isinstance(caller, Mapping):
+        raise ValueError(f"a tool_use block with the caller {str(cast('Any', caller))[:80]!r}, no object")
 
 
 def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:
