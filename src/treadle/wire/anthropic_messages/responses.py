@@ -73,7 +73,7 @@ def check_understood(block: Block) -> None:
         raise ValueError(f"a {block.kind} block with other fields than its own")
     caller: Any = block.caller if isinstance(block, ToolCall) else None
     if caller is not None and not isinstance(caller, Mapping):
-        raise ValueError(f"a tool_use block with the caller {str(cast('Any', caller))[:80]!r}, no object")
+        raise ValueError(f"a tool_use block with the caller {str(caller)[:80]!r}, no object")
 
 
 def response_extra(raw: Mapping[str, Any]) -> dict[str, object]:
