@@ -68,6 +68,11 @@ class History:
             self.container, self._told = told, native_code.now()
 
     @property
+    def resumes(self) -> bool:
+        """Whether code of the provider goes on when it gets the last message."""
+        return any(map(native_code.concerns, self._messages[-2:])) and native_code.resumes(self._messages)
+
+    @property
     def container_is_over(self) -> bool:
         """Whether the container has expired."""
         return self.container is not None and native_code.is_over(self.container, self._told)
@@ -105,7 +110,8 @@ class History:
         A reply without any block is not kept: no wire takes it back.
         """
         message = self._with_unique_ids(message)
-        self.use_ids.update(native_code.use_ids(message))
+        if native_code.concerns(message):
+            self.use_ids.update(native_code.use_ids(message))
         if message.blocks or message.extra:
             self._messages.append(message)
         self._open = message.calls

@@ -129,6 +129,14 @@ def _id(block: Opaque) -> str:
     return str(block.raw.get("id") or "")
 
 
+def concerns(message: Message) -> bool:
+    """Whether anything in a reply is of code that a provider runs, or of another tool of its own."""
+    for block in message.blocks:  # each reply is asked: a generator would cost more than the answer
+        if isinstance(block, Opaque) or (isinstance(block, ToolCall) and block.caller is not None):
+            return True
+    return False
+
+
 def is_resumed(message: Message) -> bool:
     """Whether `message` is of code that began before and does nothing but call: no model was asked."""
     return bool(message.blocks) and all(

@@ -101,7 +101,9 @@ class NativePrograms:
 
     def makes(self, call: ToolCall) -> bool:
         """Whether code makes `call`: such that began, and has not ended."""
-        return made_by(call) in self._open if self.shown else self.shown is None and by_code(call)
+        if self.shown:
+            return bool(self._open) and made_by(call) in self._open
+        return self.shown is None and by_code(call)
 
     def resumed(self, reply: Reply) -> bool:
         """Whether `reply` is a pause of code that went on, for which no model was asked."""

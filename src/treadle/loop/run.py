@@ -11,7 +11,7 @@ from treadle.conversation import events
 from treadle.conversation.blocks import Message, Refusal, ToolCall, ToolResult, user
 from treadle.conversation.events import LimitReached
 from treadle.conversation.history import EXPIRED, INTERRUPTED, History
-from treadle.conversation.native_code import resumes
+from treadle.conversation.native_code import concerns
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings, Usage
 from treadle.errors import ModelError, OutputInvalid
@@ -138,11 +138,12 @@ class Run:
         self._found.clear()
         if history.container_is_over and not self.plan.names_container:
             await self._lose_container()
-        if not resumes(history.messages):  # code reads its results, and not the model
+        if not history.resumes:  # code reads its results, and not the model
             self._calls.counts.next_reply()
             self._repeats.next_reply()
         reply = await self._replied()
-        self._native.check(reply.message, history.use_ids)
+        if concerns(reply.message):
+            self._native.check(reply.message, history.use_ids)
         history.keep_container(reply.container)
         message = reply.message
         if rewritten := self._with_text_calls(reply):
@@ -154,7 +155,8 @@ class Run:
         self._text = said(kept)
         self._cut = _cut_off(reply)
         await self._telling.reply(kept, streamed=self.streaming)
-        self.spending.usage += Usage(programmatic_calls=sum(map(self._native.makes, kept.calls)))
+        if concerns(kept):
+            self.spending.usage += Usage(programmatic_calls=sum(map(self._native.makes, kept.calls)))
         if rewritten:
             names = ", ".join(call.name for call in kept.calls)
             await self.emit(events.Notice("text_tool_call", f"the model wrote its call of {names} as text"))

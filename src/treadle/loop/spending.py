@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from treadle.conversation.events import LimitReached
-from treadle.conversation.native_code import began
+from treadle.conversation.native_code import began, concerns
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ModelError
@@ -28,8 +28,12 @@ class Spending:
     async def count(self, reply: Reply, *, resumed: bool = False) -> None:
         """Count a reply. `resumed`: code of the provider went on, and no model was asked."""
         usage = reply.usage
-        runs = sum(began(block) is not None for block in reply.message.blocks)
-        self.usage += replace(usage, calls=int(not resumed), code_runs=runs)
+        if concerns(reply.message):
+            runs = sum(began(block) is not None for block in reply.message.blocks)
+            usage = replace(usage, calls=int(not resumed), code_runs=runs)
+        elif usage.calls != 1:
+            usage = replace(usage, calls=1)
+        self.usage += usage
         self._tokens_known = self._tokens_known and (resumed or usage.total_tokens > 0)
         if reply.cost is not None or self.plan.price is None:
             self._add(reply.cost)

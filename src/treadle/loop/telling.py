@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from treadle.conversation import events
 from treadle.conversation.blocks import Block, Message, Opaque, Refusal, Text, Thinking
+from treadle.conversation.native_code import concerns
 from treadle.loop.calls import Emit
 from treadle.loop.native import NativePrograms
 from treadle.models.base import OnDelta
@@ -21,23 +22,24 @@ class Telling:
 
     async def reply(self, message: Message, *, streamed: bool) -> None:
         """Tell of a reply, or what its stream left out."""
+        ours = concerns(message)
         if streamed:
-            for block in message.blocks:
+            for block in message.blocks if ours else ():
                 await self._code(block)
-        elif any(isinstance(block, Opaque) for block in message.blocks):  # code stands in between
+        elif ours:  # code stands in between
             for block in message.blocks:
                 await self._whole(Message("assistant", (block,)))
+                await self._code(block)
         else:
             await self._whole(message)
-        self.programs.paused(message)
+        if ours:
+            self.programs.paused(message)
 
     async def _whole(self, message: Message) -> None:
         if thinking := message.thinking:
             await self.emit(events.Reasoning(thinking))
         if text := said(message):
             await self.text(text)
-        for block in message.blocks:
-            await self._code(block)
 
     async def text(self, text: str) -> None:
         self.texts.append(text)
