@@ -1,6 +1,7 @@
 """Code of a provider that is strange, or hostile: what it says of callers, code and containers."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 import treadle
+from tests.end_to_end.recorded import provider
 from treadle import (
     BadResponse,
     Harness,
@@ -410,6 +412,33 @@ async def test_code_that_calls_no_tools_is_refused_by_completion_too() -> None:
             await treadle.acompletion(
                 "anthropic/claude-x", [{"role": "user", "content": "?"}], tools=tools, api_key="k"
             )
+
+
+async def test_completion_goes_on_after_an_answer_with_nothing_in_it() -> None:
+    question: Json = {"role": "user", "content": "go"}
+    function: Json = {
+        "type": "function",
+        "function": {"name": "get", "parameters": {"type": "object"}},
+        "allowed_callers": ["code_execution_20260120"],
+    }
+    declined = answer(stop_reason="refusal")
+    async with provider([answer(SAID, USE, made()), declined, answer(SAID)]) as (base, bodies):
+        where: Json = {"tools": [CODE_TOOL, function], "api_base": base, "api_key": "k"}
+        messages: list[Json] = [question]
+        for said in (
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "9"},
+            {"role": "user", "content": "hm?"},
+        ):
+            response = await treadle.acompletion("anthropic/claude-x", messages, **where)
+            messages += [response.choices[0].message.model_dump(), said]
+        last = await treadle.acompletion("anthropic/claude-x", messages, **where)
+
+    assert last.choices[0].message.content == "ok"
+    assert bodies[2]["messages"][1] == {"role": "assistant", "content": [SAID]}
+    words = json.dumps(bodies[2]["messages"][2:])
+    assert "did not finish" in words
+    assert "gave: 9" in words
+    assert "hm?" in words
 
 
 async def test_results_come_before_the_end_of_their_code_where_a_turn_is_cut(folder: LocalSandbox) -> None:

@@ -25,7 +25,9 @@ def litellm_proxy_bin() -> Path:
 def litellm_bin() -> Path:
     """The programs of an environment with the current litellm and this package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return _environment("litellm-and-treadle", ["-e", str(ROOT), "litellm"], stale_with=project["dependencies"])
+    return _environment(
+        "litellm-and-treadle", ["-e", str(ROOT), "litellm"], stale_with=project["dependencies"]
+    )
 
 
 def _environment(name: str, requirements: Sequence[str], *, stale_with: Sequence[str] = ()) -> Path:

@@ -10,7 +10,6 @@ from treadle.conversation import native_code
 from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult, user
 
 INTERRUPTED = "interrupted; outcome unknown"
-STOPPED = "what ran for you at the provider (code, a search) did not finish, because the turn ended"
 EXPIRED = "the container of your code has expired, and with it variables and files: new code gets another"
 
 
@@ -58,7 +57,7 @@ class History:
         alternate.
         """
         assert not self._open, "a call has no result yet: answer or settle it before the next prompt"
-        if note := self._leave_code(STOPPED):
+        if note := self._leave_code(native_code.STOPPED):
             self._join(user(note))
         self._join(message)
 
@@ -89,11 +88,8 @@ class History:
 
     def _leave_code(self, why: str) -> str:
         """Leave out what the provider did not finish, and cannot; what there is to tell of that."""
-        if not (left := native_code.unfinished(self._messages)):
-            return ""
-        messages, calls = native_code.without(self._messages, left)
-        self._messages[:] = messages
-        return f"[{why}. Its calls were:\n{calls}]" if calls else f"[{why}]"
+        self._messages[:], told = native_code.given_up(self._messages, why)
+        return told
 
     def _join(self, message: Message) -> None:
         last = self._messages[-1] if self._messages else None

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 from typing_extensions import TypeIs
 
-from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, ToolCall, ToolResult, user
 
 CODE = "code_execution"
 """What the type of a caller begins with that is code."""
+STOPPED = "what ran for you at the provider (code, a search) did not finish, because the turn ended"
 ALIVE = timedelta(minutes=4)
 """How long a container lives at least, once a reply has told of it."""
 MAX_TOLD_CHARS = 2_000
@@ -193,12 +194,35 @@ def lost_code(messages: Iterable[Message]) -> str | None:
     return None
 
 
-def without(messages: Sequence[Message], left: frozenset[str]) -> tuple[tuple[Message, ...], str]:
-    """`messages` without what the provider did not finish, and what that called, in words.
+def spoken(messages: Sequence[Message]) -> list[Message]:
+    """`messages` without answers that have nothing in them, which no provider takes back.
+
+    Such an answer is the end of what ran before it: the model declined to go on.
+    """
+    kept: list[Message] = []
+    for message in messages:
+        if message.blocks or message.role != "assistant":
+            kept.append(message)
+            continue
+        kept[:], told = given_up(kept, STOPPED)
+        kept += [user(told)] if told else []
+    return kept
+
+
+def given_up(messages: Sequence[Message], why: str) -> tuple[Sequence[Message], str]:
+    """`messages` without what the provider did not finish, and what there is to tell of that, if anything.
 
     A provider takes nothing but results while code waits for them. Whoever says something else, or has lost
     the container, has to leave the code out.
     """
+    if not (left := unfinished(messages)):
+        return messages, ""
+    kept, calls = _without(messages, left)
+    return kept, f"[{why}. Its calls were:\n{calls}]" if calls else f"[{why}]"
+
+
+def _without(messages: Sequence[Message], left: frozenset[str]) -> tuple[tuple[Message, ...], str]:
+    """`messages` without what is `left`, and what that called, in words."""
     kept: list[Message] = []
     calls: dict[str, ToolCall] = {}
     gone = set(left)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from treadle.conversation.blocks import Block, Message, Opaque, ToolCall, Wire
-from treadle.conversation.native_code import by_code
+from treadle.conversation.native_code import by_code, spoken
 from treadle.conversation.request import Reply
 from treadle.errors import InvalidArgument
 from treadle.wire.anthropic_messages.messages import read_content, write_block
@@ -101,7 +101,7 @@ def read_conversation(raw: object) -> Conversation:
         plain = []
         container = own.container or container
     messages += read_history(plain, "messages", len(items) - len(plain))
-    return Conversation(tuple(messages), container)
+    return Conversation(tuple(spoken(messages)), container)
 
 
 def _items(raw: object) -> Sequence[object]:
@@ -132,7 +132,7 @@ def _carried(item: object, index: int) -> _Own | None:
     container = next(filter(None, (_object(fields.get("container")) for fields in holders)), None)
     for fields in (known, *holders):
         blocks: Any = fields.get("blocks")
-        if not isinstance(blocks, list) or not blocks:
+        if not isinstance(blocks, list) or (calls and not blocks):
             continue
         message = Message("assistant", _read(blocks, index), _WIRE)
         ids = [name if isinstance(name := call.get("id"), str) else "" for call in calls]
