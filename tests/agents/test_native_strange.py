@@ -425,13 +425,15 @@ async def test_completion_goes_on_after_an_answer_with_nothing_in_it() -> None:
     async with provider([answer(SAID, USE, made()), declined, answer(SAID)]) as (base, bodies):
         where: Json = {"tools": [CODE_TOOL, function], "api_base": base, "api_key": "k"}
         messages: list[Json] = [question]
-        for said in (
+        ask: Any = treadle.acompletion
+        follow: list[Json] = [
             {"role": "tool", "tool_call_id": "toolu_1", "content": "9"},
             {"role": "user", "content": "hm?"},
-        ):
-            response = await treadle.acompletion("anthropic/claude-x", messages, **where)
+        ]
+        for said in follow:
+            response = await ask("anthropic/claude-x", messages, **where)
             messages += [response.choices[0].message.model_dump(), said]
-        last = await treadle.acompletion("anthropic/claude-x", messages, **where)
+        last = await ask("anthropic/claude-x", messages, **where)
 
     assert last.choices[0].message.content == "ok"
     assert bodies[2]["messages"][1] == {"role": "assistant", "content": [SAID]}
