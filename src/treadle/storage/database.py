@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Table, event, make_url
+from sqlalchemy import URL, Connection, Table, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -168,7 +168,7 @@ def shown(url: URL) -> str:
 
 
 def _make_file(url: URL, deadline_s: float) -> None:
-    """A file that only its owner can read, in WAL mode; a program that starts at the same time may be first."""
+    """A file that only its owner can read, in WAL mode; another program may be about the same."""
     path = Path(url.database or "")
     until = time.monotonic() + deadline_s
     try:
@@ -202,7 +202,7 @@ def _on_sqlite(url: URL, deadline_s: float) -> Database:
     reader = create_async_engine(url, pool_size=READERS, max_overflow=0, pool_timeout=deadline_s, **options)
     for engine in (writer, reader):
         event.listen(engine.sync_engine, "connect", _prepare)
-    event.listen(writer.sync_engine, "begin", lambda each: each.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(writer.sync_engine, "begin", _begin)
     return Database(url, writer, reader)
 
 
@@ -212,6 +212,10 @@ def _prepare(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a loss of power
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _on_postgresql(url: URL, deadline_s: float) -> Database:

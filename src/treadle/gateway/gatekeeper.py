@@ -1,0 +1,96 @@
+"""Keys, limits and accounts together: what stands before the routes."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from anyio import CancelScope, create_task_group, move_on_after, sleep
+from starlette.routing import Route
+
+from treadle.errors import StorageError
+from treadle.gateway import key_routes, spend_routes
+from treadle.gateway.accounts import STOP_S, Accounts
+from treadle.gateway.gate import Principal, Spent
+from treadle.gateway.keys import Keys
+from treadle.gateway.limits import Limits
+from treadle.gateway.refusals import Forbidden, Unauthorized
+from treadle.storage.database import Database
+
+SWEEP_EVERY_S = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """A `Gate` on a database. Made by `Gatekeeper.open`."""
+
+    keys: Keys
+    limits: Limits
+    accounts: Accounts
+    admin_key: str | None
+    """Made just now, since there was none: to be shown once."""
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(database: Database, *, master_key: str | None = None) -> AsyncGenerator["Gatekeeper"]:
+        """Let in who has a key, until the block ends; then the last accounts are written.
+
+        Args:
+            database: has to stay open longer.
+            master_key: the admin key, in place of one that is made.
+
+        Raises:
+            StorageError: the database failed.
+        """
+        keys = Keys(database, master_key)
+        limits = Limits(database)
+        accounts = Accounts(database, keys, limits)
+        gatekeeper = Gatekeeper(keys, limits, accounts, await keys.first_admin_key())
+        async with create_task_group() as group:
+            group.start_soon(accounts.run)
+            group.start_soon(sweeping, limits.sweep)
+            try:
+                yield gatekeeper
+            finally:
+                group.cancel_scope.cancel()
+                with CancelScope(shield=True), move_on_after(STOP_S):
+                    await _flush(accounts)
+
+    async def principal(self, secret: str) -> Principal:
+        return await self.keys.principal(secret)
+
+    async def admit(self, principal: Principal, model: str) -> None:
+        if principal.is_admin:
+            return
+        if not principal.may_use(model):
+            raise Forbidden(f"the key may not use the model {model!r}", param="model")
+        key = await self.keys.by_id(principal.key_id)
+        if key is None:
+            raise Unauthorized("the API key is not valid: there is no such key")
+        self.accounts.check_budget(key)
+        await self.limits.admit(key)
+
+    def spent(self, record: Spent) -> None:
+        self.accounts.note(record)
+
+    def routes(self) -> list[Route]:
+        return [*key_routes.routes(self.keys), *spend_routes.routes(self.accounts)]
+
+
+async def sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
+    """Sweep now and then, until cancelled."""
+    while True:
+        try:
+            await sweep()
+        except StorageError as error:
+            _log.warning("what is over could not be removed: %s", error)
+        await sleep(SWEEP_EVERY_S)
+
+
+async def _flush(accounts: Accounts) -> None:
+    try:
+        await accounts.flush()
+    except StorageError as error:
+        _log.error("the last records of accounts could not be written: %s", error)
