@@ -166,9 +166,7 @@ class Accounts:
             [dict(zip(names, (*at, *days[at]), strict=True)) for at in sorted(days)],
         )
 
-    async def spending(
-        self, by: str, since: str, *, key_id: str | None, limit: int
-    ) -> list[dict[str, Any]]:
+    async def spending(self, by: str, since: str, *, key_id: str | None, limit: int) -> list[dict[str, Any]]:
         """Sums a day and name, the latest days first.
 
         Args:

@@ -147,8 +147,15 @@ class Files:
         if removed is None:
             raise missing(file_id)
 
-    async def page(
-        self, of: str, *, limit: int, before: int | None = None, after: int | None = None, newest: bool = True
+    async def page(  # noqa: PLR0913 - what a list can be asked
+        self,
+        of: str,
+        *,
+        limit: int,
+        before: int | None = None,
+        after: int | None = None,
+        newest: bool = True,
+        purpose: str | None = None,
     ) -> tuple[list[File], bool]:
         """Files with numbers below `before` and above `after`, and whether there are more.
 
@@ -158,12 +165,15 @@ class Files:
             before: a number, or None.
             after: a number, or None.
             newest: the newest first, or the oldest.
+            purpose: of all, or of those with this one.
         """
         statement = select(files).where(files.c.owner == of)
         if before is not None:
             statement = statement.where(files.c.number < before)
         if after is not None:
             statement = statement.where(files.c.number > after)
+        if purpose is not None:
+            statement = statement.where(files.c.purpose == purpose.replace("\0", ""))
         order = files.c.number.desc() if newest else files.c.number.asc()
         async with self.database.read() as connection:
             rows = (await connection.execute(statement.order_by(order).limit(limit + 1))).all()
@@ -179,19 +189,24 @@ class Files:
     async def sweep(self) -> None:
         """Remove the content of what has expired, later the rest of it, and uploads that were left."""
         await blobs.sweep(self.database)
-        expired = (files.c.expires_at <= self.now()) & files.c.sha256.is_not(None)
-        chosen = select(files.c.number, files.c.sha256).where(expired).limit(SWEEP_BATCH)
+        over = (files.c.expires_at <= self.now()) & files.c.sha256.is_not(None)
+        chosen = select(files.c.number, files.c.sha256).where(over).limit(SWEEP_BATCH)
         while True:
-            async with self.database.begin(alone=True) as connection:  # one process at a time
+            async with self.database.read() as connection:
                 rows = (await connection.execute(chosen)).all()
-                for row in rows:
-                    gone = update(files).where(files.c.number == row.number, files.c.sha256.is_not(None))
-                    if (await connection.execute(gone.values(sha256=None))).rowcount:
-                        await blobs.release(connection, row.sha256)
-                if len(rows) < SWEEP_BATCH:
-                    old = (files.c.expires_at < self.now() - KEPT_S) & files.c.sha256.is_(None)
-                    await connection.execute(delete(files).where(old))
-                    return
+            for row in rows:
+                await self._expire(row.number, row.sha256)
+            if len(rows) < SWEEP_BATCH:
+                break
+        async with self.database.begin() as connection:
+            old = (files.c.expires_at < self.now() - KEPT_S) & files.c.sha256.is_(None)
+            await connection.execute(delete(files).where(old))
+
+    async def _expire(self, number: int, sha256: str) -> None:
+        gone = update(files).where(files.c.number == number, files.c.sha256 == sha256).values(sha256=None)
+        async with self.database.begin() as connection:
+            if (await connection.execute(gone)).rowcount:  # another process may sweep too
+                await blobs.release(connection, sha256)
 
 
 @dataclass(frozen=True, slots=True)

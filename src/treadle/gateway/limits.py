@@ -93,7 +93,9 @@ class Limits:
         if not self.database.is_shared:
             return
         minute = int(self.now() // 60)
-        for key_id in sorted(self._by_tokens & tokens.keys()):  # in one order, so that two processes cannot wait for each other
+        for key_id in sorted(
+            self._by_tokens & tokens.keys()
+        ):  # in one order, so that two processes cannot wait for each other
             added = self.database.insert(rates).values(
                 key_id=key_id, minute=minute, requests=0, tokens=tokens[key_id]
             )

@@ -86,9 +86,7 @@ def _decoded(name: bytes) -> str:
     return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-async def read(
-    body: AsyncIterator[bytes], content_type: str, *, max_bytes: int
-) -> AsyncGenerator[Event]:
+async def read(body: AsyncIterator[bytes], content_type: str, *, max_bytes: int) -> AsyncGenerator[Event]:
     """The parts of a form, each followed by its content in pieces.
 
     Raises:
