@@ -145,7 +145,7 @@ class Keys:
         async with self.database.begin(alone=True) as connection:
             if (await connection.execute(select(keys.c.id).where(keys.c.is_admin).limit(1))).first():
                 return None
-            await connection.execute(keys.insert().values(**_row(secret, self.now()), is_admin=True))
+            await connection.execute(keys.insert().values(_row(secret, self.now()) | {"is_admin": True}))
         return secret
 
     async def create(self, values: Mapping[str, object]) -> tuple[str, Key]:
