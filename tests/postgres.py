@@ -1,14 +1,13 @@
 """A PostgreSQL of our own, where its programs are installed."""
 
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -47,21 +46,18 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running() -> Generator[Postgres]:
     bin_ = programs()
     if bin_ is None:
         pytest.skip("there is no PostgreSQL on this machine (Debian: apt-get install postgresql)")
-    user = None
-    if os.getuid() == 0:  # PostgreSQL refuses to run as root
-        user = "postgres"
-        try:
-            owner = pwd.getpwnam(user)
-        except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user `postgres`")
+    user = "postgres" if os.getuid() == 0 else None  # it refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="treadle-postgres-"))
     try:
         if user:
-            os.chown(folder, owner.pw_uid, owner.pw_gid)
+            try:
+                shutil.chown(folder, user, user)
+            except LookupError:
+                pytest.skip(f"PostgreSQL does not run as root, and there is no user `{user}`")
         data = folder / "data"
         made = [bin_ / "initdb", "-D", data, "-U", "treadle", "-A", "trust", "--no-sync", "-E", "UTF8"]
         subprocess.run(made, check=True, capture_output=True, user=user, cwd=folder, timeout=LIMIT_S)

@@ -20,13 +20,13 @@ class Answer:
 class Client:
     address: str
     key: str = MASTER
+    bearer: bool = False
 
-    def send(
-        self, method: str, path: str, body: bytes | None = None, /, **headers: str
-    ) -> Answer:
+    def send(self, method: str, path: str, body: bytes | None = None, /, **headers: str) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(self.address + path, body, method=method)
-        for name, value in {"x-api-key": self.key, **named}.items():
+        key = {"authorization": f"Bearer {self.key}"} if self.bearer else {"x-api-key": self.key}
+        for name, value in {**key, **named}.items():
             request.add_header(name, value)
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
@@ -50,7 +50,9 @@ class Client:
     def upload(self, data: bytes, disposition: str = 'name="file"; filename="a.txt"', **more: str) -> Answer:
         form = b"--limit\r\nContent-Disposition: form-data; " + disposition.encode("utf-8", "surrogateescape")
         form += b"\r\nContent-Type: text/plain\r\n\r\n" + data + b"\r\n--limit--\r\n"
-        return self.send("POST", "/v1/files", form, content_type="multipart/form-data; boundary=limit", **more)
+        return self.send(
+            "POST", "/v1/files", form, content_type="multipart/form-data; boundary=limit", **more
+        )
 
 
 def _answer(status: int, response: Any) -> Answer:

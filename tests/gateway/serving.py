@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -108,7 +108,7 @@ def _server(url: str, max_file_bytes: int) -> tuple[uvicorn.Server, socket.socke
 
 
 @contextmanager
-def serving(url: str, *, max_file_bytes: int = 5_000_000) -> Iterator[str]:
+def serving(url: str, *, max_file_bytes: int = 5_000_000) -> Generator[str]:
     """The address of a server in a thread."""
     server, listening, address = _server(url, max_file_bytes)
     with listening:
@@ -129,8 +129,6 @@ def serving(url: str, *, max_file_bytes: int = 5_000_000) -> Iterator[str]:
 
 if __name__ == "__main__":
     server, listening, address = _server(sys.argv[1], 5_000_000)
-    print(address, flush=True)
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
     server.run(sockets=[listening])
-    sys.exit(0)
-
-

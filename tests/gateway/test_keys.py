@@ -184,6 +184,8 @@ def test_a_field_of_the_wrong_kind_is_named(admin: Client, field: str, value: ob
         (b'{"metadata": {"a": "' + b"x" * 300_000 + b'"}}', 413),
         (b'{"metadata": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_001, 400),
         (b'{"max_budget": NaN}', 400),
+        (b'{"metadata": {"a": 1e999}}', 400),
+        (b'{"metadata": {"a": NaN}}', 400),
         (b"\xff\xfe", 400),
     ],
 )
@@ -359,9 +361,7 @@ async def test_a_database_that_is_away_fails_those_who_wait_at_once(tmp_path: Pa
         assert await keys.principal(secret)
 
 
-async def test_secrets_are_compared_in_constant_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_secrets_are_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[str, str]] = []
     real = hmac.compare_digest
 

@@ -84,22 +84,30 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     database_url: str, error: type[BaseException]
 ) -> None:
     async with Database.open(database_url) as database:
-        with pytest.raises(error):
+
+        async def break_off() -> None:
             async with upload(database) as coming:
                 await coming.write(bytes(2 * CHUNK_BYTES))
                 assert (await counts(database))[1] == 2
                 raise error
+
+        with pytest.raises(error):
+            await break_off()
         assert await counts(database) == (0, 0, 0)
 
 
 async def test_a_transaction_that_fails_after_the_content_was_kept_leaves_nothing(database_url: str) -> None:
     async with Database.open(database_url) as database:
-        with pytest.raises(LookupError):
+
+        async def fail() -> None:
             async with upload(database) as coming:
                 await coming.write(bytes(CHUNK_BYTES + 1))
                 async with database.begin() as connection:
                     await coming.keep(connection)
                     raise LookupError
+
+        with pytest.raises(LookupError):
+            await fail()
         assert await counts(database) == (0, 0, 0)
 
 

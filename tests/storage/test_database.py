@@ -41,10 +41,14 @@ async def test_what_a_transaction_wrote_is_there_after_it_and_after_the_next_ope
 
 async def test_what_a_failing_transaction_wrote_is_not_there(database_url: str) -> None:
     async with Database.open(database_url) as database:
-        with pytest.raises(LookupError):
+
+        async def fail() -> None:
             async with database.begin() as connection:
                 await connection.execute(rates.insert().values(**row("a")))
                 raise LookupError
+
+        with pytest.raises(LookupError):
+            await fail()
         async with database.read() as connection:
             assert (await connection.execute(select(func.count()).select_from(rates))).scalar() == 0
 
@@ -215,7 +219,7 @@ async def test_what_the_previous_version_wrote_is_there_after_the_upgrade(
 async def test_a_database_of_a_newer_version_is_refused_and_not_changed(database_url: str) -> None:
     async with Database.open(database_url) as database, database.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StorageError, match="revision 9999.*newer"):
+    with pytest.raises(StorageError, match=r"revision 9999.*newer"):
         async with Database.open(database_url):
             pass
 

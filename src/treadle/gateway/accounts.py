@@ -186,7 +186,9 @@ class Accounts:
         if key_id is not None:
             statement = statement.where(of.key_id == key_id)
         async with self.database.read() as connection:
-            return [dict(row) for row in (await connection.execute(statement)).mappings()]
+            rows = (await connection.execute(statement)).mappings()
+            # sums of PostgreSQL are decimals
+            return [{**row, **{name: int(row[name]) for name in _SUMS[:-1]}} for row in rows]
 
 
 def _tags(record: Spent) -> list[str]:
@@ -216,7 +218,7 @@ def _count(tokens: int) -> int:
 def _metadata(record: Spent) -> object:
     merged = {**record.principal.metadata, **record.metadata}
     try:
-        written = json.dumps(merged, default=str)
+        written = json.dumps(merged, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return {"dropped": "it cannot be written as JSON"}
     if len(written) > MAX_METADATA_BYTES:

@@ -147,7 +147,7 @@ class Files:
         if removed is None:
             raise missing(file_id)
 
-    async def page(  # noqa: PLR0913 - what a list can be asked
+    async def page(
         self,
         of: str,
         *,

@@ -1,5 +1,6 @@
 """`/key/...`: making, showing, changing and removing keys, with LiteLLM's names."""
 
+import json
 import re
 import time
 from datetime import UTC, datetime
@@ -27,6 +28,14 @@ _M = TypeVar("_M", bound=BaseModel)
 def _is_duration(text: str) -> str:
     seconds(text)
     return text
+
+
+def _is_storable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise ValueError("a number is too large, or the nesting too deep") from None
+    return value
 
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -64,7 +73,7 @@ class KeyFields(BaseModel):
     rpm_limit: Limit | None = None
     tpm_limit: Limit | None = None
     tags: Names | None = None
-    metadata: dict[str, JsonValue] | None = None
+    metadata: Annotated[dict[str, JsonValue], AfterValidator(_is_storable)] | None = None
     blocked: bool | None = None
 
     def columns(self, now: float) -> dict[str, Any]:
