@@ -157,6 +157,6 @@ def test_data_is_kept_where_the_user_keeps_data(
     monkeypatch.delenv("DATABASE_URL", raising=False)
 
     assert treadle_home() == Path(expected)
-    assert database_url() == f"sqlite:///{expected}/treadle.db"
+    assert database_url() == f"sqlite:///{expected}/gateway.db"
     monkeypatch.setenv("DATABASE_URL", "postgresql://h/d")
     assert database_url() == "postgresql://h/d"

@@ -90,7 +90,7 @@ def database_url() -> str:
     Raises:
         RuntimeError: the user has no home.
     """
-    return os.environ.get("DATABASE_URL") or f"sqlite:///{treadle_home() / 'treadle.db'}"
+    return os.environ.get("DATABASE_URL") or f"sqlite:///{treadle_home() / 'gateway.db'}"
 
 
 _FOR_THE_INSTALLER = frozenset(

@@ -16,7 +16,7 @@ def test_keys_are_made_listed_and_deleted(tmp_path: Path) -> None:
     assert made.returncode == 0
     secret = made.stdout.strip()
     assert re.fullmatch(r"sk-[\w-]{43}", secret)
-    assert stat.S_IMODE((tmp_path / "home" / "treadle.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "home" / "gateway.db").stat().st_mode) == 0o600
 
     listed = treadle(tmp_path, "keys", "list", TREADLE_HOME=home)
     assert listed.stdout.startswith(f"ci  sk-...{secret[-4:]}  ")
@@ -38,10 +38,10 @@ def test_a_backup_is_a_database_that_can_be_used(tmp_path: Path) -> None:
     treadle(tmp_path, "keys", "create", "ci", TREADLE_HOME=str(home))
     other.mkdir()
 
-    done = treadle(tmp_path, "db", "backup", "other/treadle.db", TREADLE_HOME=str(home))
+    done = treadle(tmp_path, "db", "backup", "other/gateway.db", TREADLE_HOME=str(home))
     assert done.returncode == 0
     assert treadle(tmp_path, "keys", "list", TREADLE_HOME=str(other)).stdout.startswith("ci ")
-    again = treadle(tmp_path, "db", "backup", "other/treadle.db", TREADLE_HOME=str(home))
+    again = treadle(tmp_path, "db", "backup", "other/gateway.db", TREADLE_HOME=str(home))
     assert (again.returncode, "name another one" in again.stderr) == (2, True)
 
 
