@@ -17,7 +17,8 @@ from tests.gateway.clients import Client
 from treadle.conversation.usage import Usage
 from treadle.errors import StorageError
 from treadle.gateway import accounts as accounts_module
-from treadle.gateway.accounts import BATCH, EVERY_S, MAX_METADATA_BYTES, MAX_TAGS, Accounts
+from treadle.gateway.accounts import BATCH, EVERY_S, FULL, MAX_METADATA_BYTES, MAX_TAGS, Accounts
+from treadle.gateway.files import Files
 from treadle.gateway.gate import Principal, Spent
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.keys import Key, Keys
@@ -247,12 +248,13 @@ async def test_a_full_batch_is_written_at_once(database_url: str, monkeypatch: p
         async with anyio.create_task_group() as group:
             group.start_soon(accounts.run)
             await anyio.lowlevel.checkpoint()
-            for _ in range(BATCH):
+            for _ in range(FULL):
                 accounts.note(spent(Principal("k")))
             with anyio.fail_after(20):
                 await watched.committed.wait()
+            await accounts.flush()  # ends after what `run` writes
             group.cancel_scope.cancel()
-        assert len(await rows_of(database, spend)) == BATCH
+        assert len(await rows_of(database, spend)) == FULL
 
 
 async def test_the_last_records_are_written_at_the_stop(database_url: str) -> None:
@@ -261,6 +263,24 @@ async def test_the_last_records_are_written_at_the_stop(database_url: str) -> No
             for _ in range(BATCH * 2 + 7):
                 gate.spent(spent(Principal("k")))
         assert len(await rows_of(database, spend)) == BATCH * 2 + 7
+
+
+async def test_records_are_written_once_though_two_write_at_once(database_url: str) -> None:
+    async with Database.open(database_url) as database, Gatekeeper.open(database) as gate:
+        for _ in range(BATCH * 3):
+            gate.spent(spent(Principal("k")))
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(gate.accounts.flush)
+        assert len(await rows_of(database, spend)) == BATCH * 3
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(tmp_path: Path) -> None:
+    async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:
+        for opened in (Gatekeeper.open(database), Files.open(database)):
+            with pytest.raises(LookupError, match="mine"):
+                async with opened:
+                    raise LookupError("mine")
 
 
 async def test_a_record_has_what_was_said_of_the_request(database_url: str) -> None:

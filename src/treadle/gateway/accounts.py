@@ -11,7 +11,7 @@ from datetime import UTC
 from itertools import islice
 from typing import Any
 
-from anyio import Event, move_on_after
+from anyio import Event, Lock, move_on_after
 from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,8 +25,10 @@ from treadle.storage.tables import keys as keys_table
 from treadle.storage.tables import spend, spend_days
 
 EVERY_S = 1.0
-BATCH = 500
-"""Records that are written by one transaction; as many waiting are written at once."""
+FULL = 500
+"""Records that are not let wait for the second to end."""
+BATCH = 100
+"""Records of a transaction: more would hold up requests, since building their rows takes the loop."""
 MAX_WAITING = 50_000
 """Records that wait while the database is away; later ones are lost, and their number is logged."""
 MAX_TOKENS = 2**40
@@ -57,6 +59,7 @@ class Accounts:
     _unwritten: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
     """US dollars that a key spent and that are not written."""
     _full: Event = field(default_factory=Event)
+    _writing: Lock = field(default_factory=Lock)
 
     def note(self, record: Spent) -> None:
         """Take a record, without waiting."""
@@ -68,7 +71,7 @@ class Accounts:
         self._waiting.append((secrets.token_hex(12), record))
         if record.cost:
             self._unwritten[key_id] += record.cost
-        if len(self._waiting) >= BATCH:
+        if len(self._waiting) >= FULL:
             self._full.set()
 
     def check_budget(self, key: Key) -> None:
@@ -88,7 +91,7 @@ class Accounts:
             )
 
     async def run(self) -> None:
-        """Write what is noted, each second or each `BATCH` records, until cancelled."""
+        """Write what is noted, each second or each `FULL` records, until cancelled."""
         while True:
             with move_on_after(EVERY_S):
                 await self._full.wait()
@@ -108,18 +111,21 @@ class Accounts:
         Raises:
             StorageError: the database is away; the records go on waiting.
         """
-        remaining = len(self._waiting)
-        while remaining > 0:
-            batch = list(islice(self._waiting, min(BATCH, remaining)))
-            spent = await self._write(batch)
-            for _, record in batch:
-                self._waiting.popleft()
-                self._unwritten[record.principal.key_id] -= record.cost or 0.0
-            if not self._waiting:
-                self._unwritten.clear()  # what rounding leaves
-            for key_id, total in spent.items():
-                self.keys.note_spent(key_id, total)
-            remaining -= len(batch)
+        async with self._writing:  # at the stop, one that was cancelled may not have ended yet
+            remaining = len(self._waiting)
+            while remaining > 0:
+                batch = list(islice(self._waiting, min(BATCH, remaining)))
+                self._written(batch, await self._write(batch))
+                remaining -= len(batch)
+
+    def _written(self, batch: Sequence[tuple[str, Spent]], spent: dict[str, float]) -> None:
+        for _, record in batch:
+            self._waiting.popleft()
+            self._unwritten[record.principal.key_id] -= record.cost or 0.0
+        if not self._waiting:
+            self._unwritten.clear()  # what rounding leaves
+        for key_id, total in spent.items():
+            self.keys.note_spent(key_id, total)
 
     async def _write(self, batch: Sequence[tuple[str, Spent]]) -> dict[str, float]:
         """Write a batch, but for records that are there already: the answer of a commit may get lost.
@@ -206,6 +212,8 @@ def _kinds(record: Spent) -> list[tuple[str, str]]:
 
 def _text(text: str) -> str:
     """What both databases can store of a text that a client wrote."""
+    if len(text) <= MAX_NAME_CHARS and text.isascii() and "\0" not in text:
+        return text
     short = text[:MAX_NAME_CHARS].replace("\0", "")
     return short.encode("utf-8", "replace").decode()
 

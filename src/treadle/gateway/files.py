@@ -7,15 +7,15 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from mimetypes import guess_extension, guess_type
 from typing import Any
 
-from anyio import create_task_group
 from sqlalchemy import Row, delete, func, select, update
 
 from treadle.gateway.gate import Principal
-from treadle.gateway.gatekeeper import sweeping
 from treadle.gateway.refusals import NotFound, Refused, TooLarge
+from treadle.gateway.tending import meanwhile, sweeping
 from treadle.storage import blobs
 from treadle.storage.database import Database
 from treadle.storage.tables import files
@@ -85,12 +85,8 @@ class Files:
     async def open(database: Database) -> AsyncGenerator["Files"]:
         """Keep files, and remove those that expired, until the block ends."""
         kept = Files(database)
-        async with create_task_group() as group:
-            group.start_soon(sweeping, kept.sweep)
-            try:
-                yield kept
-            finally:
-                group.cancel_scope.cancel()
+        async with meanwhile(partial(sweeping, kept.sweep)):
+            yield kept
 
     @asynccontextmanager
     async def upload(self) -> AsyncGenerator["Coming"]:

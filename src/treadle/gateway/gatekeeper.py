@@ -1,11 +1,12 @@
 """Keys, limits and accounts together: what stands before the routes."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from anyio import CancelScope, create_task_group, move_on_after, sleep
+from anyio import CancelScope, move_on_after
 from starlette.routing import Route
 
 from treadle.errors import StorageError
@@ -15,9 +16,8 @@ from treadle.gateway.gate import Principal, Spent
 from treadle.gateway.keys import Keys
 from treadle.gateway.limits import Limits
 from treadle.gateway.refusals import Forbidden, Unauthorized
+from treadle.gateway.tending import meanwhile, sweeping
 from treadle.storage.database import Database
-
-SWEEP_EVERY_S = 300.0
 
 _log = logging.getLogger(__name__)
 
@@ -48,15 +48,12 @@ class Gatekeeper:
         limits = Limits(database)
         accounts = Accounts(database, keys, limits)
         gatekeeper = Gatekeeper(keys, limits, accounts, await keys.first_admin_key())
-        async with create_task_group() as group:
-            group.start_soon(accounts.run)
-            group.start_soon(sweeping, limits.sweep)
-            try:
+        try:
+            async with meanwhile(accounts.run, partial(sweeping, limits.sweep)):
                 yield gatekeeper
-            finally:
-                group.cancel_scope.cancel()
-                with CancelScope(shield=True), move_on_after(STOP_S):
-                    await _flush(accounts)
+        finally:
+            with CancelScope(shield=True), move_on_after(STOP_S):
+                await _flush(accounts)
 
     async def principal(self, secret: str) -> Principal:
         return await self.keys.principal(secret)
@@ -77,16 +74,6 @@ class Gatekeeper:
 
     def routes(self) -> list[Route]:
         return [*key_routes.routes(self.keys), *spend_routes.routes(self.accounts)]
-
-
-async def sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
-    """Sweep now and then, until cancelled."""
-    while True:
-        try:
-            await sweep()
-        except StorageError as error:
-            _log.warning("what is over could not be removed: %s", error)
-        await sleep(SWEEP_EVERY_S)
 
 
 async def _flush(accounts: Accounts) -> None:

@@ -74,7 +74,7 @@ class Limits:
             set_={"requests": rates.c.requests + 1},
             where=(rates.c.requests < requests) & (rates.c.tokens < tokens),
         ).returning(rates.c.requests)
-        async with self.database.begin() as connection:
+        async with self.database.read() as connection:  # on PostgreSQL one statement needs no transaction
             return (await connection.execute(statement)).first() is not None
 
     def _of_minute(self, minute: int) -> dict[str, _Used]:
