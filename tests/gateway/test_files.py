@@ -44,8 +44,8 @@ def gpt(client: Client) -> Generator[openai.OpenAI]:
 # The packages
 
 
-def test_anthropics_package_uploads_shows_lists_and_deletes(admin: Client) -> None:
-    with claude(admin.new()) as package:
+def test_anthropics_package_uploads_shows_lists_and_deletes(shared: Client) -> None:
+    with claude(shared.new()) as package:
         made = package.files.upload(file=("a.csv", b"id,amount\n1,2\n", "text/csv"), expires_in_seconds=3600)
 
         assert (made.filename, made.mime_type, made.size_bytes) == ("a.csv", "text/csv", 14)
@@ -63,8 +63,8 @@ def test_anthropics_package_uploads_shows_lists_and_deletes(admin: Client) -> No
             package.files.retrieve_metadata(made.id)
 
 
-def test_anthropics_package_turns_pages(admin: Client) -> None:
-    with claude(admin.new()) as package:
+def test_anthropics_package_turns_pages(shared: Client) -> None:
+    with claude(shared.new()) as package:
         ids = [package.files.upload(file=(f"{n}.txt", b"x")).id for n in range(7)]
 
         first = package.files.list(limit=3)
@@ -76,8 +76,8 @@ def test_anthropics_package_turns_pages(admin: Client) -> None:
         ]
 
 
-def test_with_the_beta_header_the_old_shapes_are_given(admin: Client) -> None:
-    client = admin.new()
+def test_with_the_beta_header_the_old_shapes_are_given(shared: Client) -> None:
+    client = shared.new()
     ids = [client.upload(b"x").body["id"] for _ in range(5)]
 
     def listed(query: str) -> tuple[list[str], bool, str, str]:
@@ -97,8 +97,8 @@ def test_with_the_beta_header_the_old_shapes_are_given(admin: Client) -> None:
         assert made.expires_at is None
 
 
-def test_openais_package_uploads_shows_lists_reads_and_deletes(admin: Client) -> None:
-    with gpt(admin.new()) as package:
+def test_openais_package_uploads_shows_lists_reads_and_deletes(shared: Client) -> None:
+    with gpt(shared.new()) as package:
         made = package.files.create(file=("a.jsonl", b'{"a": 1}\n'), purpose="batch")
         other = package.files.create(
             file=("b.txt", b"b"),
@@ -130,15 +130,15 @@ async def test_the_async_packages_do_the_same(admin: Client) -> None:
         assert [file.id async for file in one.files.list()] == [made.id]
 
 
-def test_a_bearer_with_anthropics_version_is_answered_as_anthropic(admin: Client) -> None:
-    client = admin.new()
+def test_a_bearer_with_anthropics_version_is_answered_as_anthropic(shared: Client) -> None:
+    client = shared.new()
     with anthropic.Anthropic(base_url=client.address, auth_token=client.key, api_key=None) as package:
         assert package.files.upload(file=("a.txt", b"a")).type == "file"
 
 
-def test_a_large_file_comes_back_byte_for_byte(admin: Client) -> None:
+def test_a_large_file_comes_back_byte_for_byte(shared: Client) -> None:
     data = random.Random(1).randbytes(4_900_000)
-    with gpt(admin.new()) as package:
+    with gpt(shared.new()) as package:
         made = package.files.create(file=("large.bin", io.BytesIO(data)), purpose="user_data")
         assert hashlib.sha256(package.files.content(made.id).read()).digest() == hashlib.sha256(data).digest()
 
@@ -175,8 +175,8 @@ def test_a_file_over_the_limit_is_refused_while_it_comes(database_url: str) -> N
 # Other tenants
 
 
-def test_files_of_others_are_not_there(admin: Client) -> None:
-    mine, other = admin.new(), admin.new()
+def test_files_of_others_are_not_there(shared: Client) -> None:
+    mine, other = shared.new(), shared.new()
     file_id = mine.upload(b"secret").body["id"]
 
     for method, path in (("GET", ""), ("GET", "/content"), ("DELETE", "")):
@@ -217,8 +217,8 @@ def test_keys_of_one_team_or_user_share_their_files(admin: Client) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["", "/content"])
-def test_an_id_is_only_ever_a_value(admin: Client, path: str, end: str) -> None:
-    client = admin.new()
+def test_an_id_is_only_ever_a_value(shared: Client, path: str, end: str) -> None:
+    client = shared.new()
     client.upload(b"x")
     answer = client.get(f"/v1/files/{path}{end}")
 
@@ -285,8 +285,8 @@ def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
         ('name="file"; filename=""', 200),
     ],
 )
-def test_a_name_puts_nothing_into_headers(admin: Client, disposition: str, status: int) -> None:
-    client = replace(admin.new(), bearer=True)
+def test_a_name_puts_nothing_into_headers(shared: Client, disposition: str, status: int) -> None:
+    client = replace(shared.new(), bearer=True)
     purpose = 'name="purpose"\r\n\r\nuser_data\r\n--limit\r\nContent-Disposition: form-data; '
 
     assert client.upload(b"x", purpose + disposition).status == status
@@ -336,8 +336,8 @@ async def test_a_content_type_is_one_or_is_guessed(database_url: str, content_ty
         b'--limit\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--limit--\r\n',
     ],
 )
-def test_a_form_that_is_none_is_refused_and_leaves_nothing(admin: Client, form: bytes) -> None:
-    client = admin.new()
+def test_a_form_that_is_none_is_refused_and_leaves_nothing(shared: Client, form: bytes) -> None:
+    client = shared.new()
     answer = client.send("POST", "/v1/files", form, content_type="multipart/form-data; boundary=limit")
 
     assert answer.status == 400
@@ -352,8 +352,8 @@ def test_a_form_that_is_none_is_refused_and_leaves_nothing(admin: Client, form: 
         *("multipart/form-data; boundary=" + "x" * 1000, "multipart/form-data; boundary=\xff"),
     ],
 )
-def test_a_body_that_is_no_form_is_refused(admin: Client, content_type: str) -> None:
-    assert admin.send("POST", "/v1/files", b"x", content_type=content_type).status == 400
+def test_a_body_that_is_no_form_is_refused(shared: Client, content_type: str) -> None:
+    assert shared.send("POST", "/v1/files", b"x", content_type=content_type).status == 400
 
 
 @pytest.mark.parametrize(
@@ -363,8 +363,8 @@ def test_a_body_that_is_no_form_is_refused(admin: Client, content_type: str) -> 
         "&".join(f"ids[]={n}" for n in range(101)),
     ],
 )
-def test_a_list_that_cannot_be_given_is_refused(admin: Client, query: str) -> None:
-    assert admin.get(f"/v1/files?{query}").status == 400
+def test_a_list_that_cannot_be_given_is_refused(shared: Client, query: str) -> None:
+    assert shared.get(f"/v1/files?{query}").status == 400
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])

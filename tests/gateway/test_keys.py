@@ -166,8 +166,8 @@ def test_two_keys_cannot_have_one_alias(admin: Client) -> None:
         ("metadata", ["a"]),
     ],
 )
-def test_a_field_of_the_wrong_kind_is_named(admin: Client, field: str, value: object) -> None:
-    refused = admin.post("/key/generate", {field: value})
+def test_a_field_of_the_wrong_kind_is_named(shared: Client, field: str, value: object) -> None:
+    refused = shared.post("/key/generate", {field: value})
 
     assert refused.status == 400
     assert refused.body["error"]["message"].startswith(field)
@@ -189,16 +189,16 @@ def test_a_field_of_the_wrong_kind_is_named(admin: Client, field: str, value: ob
         (b"\xff\xfe", 400),
     ],
 )
-def test_a_body_that_cannot_be_read_is_refused(admin: Client, body: bytes, status: int) -> None:
-    assert admin.send("POST", "/key/generate", body).status == status
-    assert admin.get("/key/info?key=x").status == 404  # it still serves
+def test_a_body_that_cannot_be_read_is_refused(shared: Client, body: bytes, status: int) -> None:
+    assert shared.send("POST", "/key/generate", body).status == status
+    assert shared.get("/key/info?key=x").status == 404  # it still serves
 
 
 @pytest.mark.parametrize("text", ["' OR 1=1 --", "%00", "a%00b", "x" * 5000, "%F0%9F%92%A9", "%ED%A0%80"])
-def test_a_key_that_is_asked_for_is_only_ever_a_value(admin: Client, text: str) -> None:
-    admin.new()
+def test_a_key_that_is_asked_for_is_only_ever_a_value(shared: Client, text: str) -> None:
+    shared.new()
 
-    assert admin.get(f"/key/info?key={text.replace(' ', '%20')}").status == 404
+    assert shared.get(f"/key/info?key={text.replace(' ', '%20')}").status == 404
 
 
 @pytest.mark.parametrize(
