@@ -128,7 +128,7 @@ def serving(url: str, *, max_file_bytes: int = 5_000_000) -> Generator[str]:
 
 
 if __name__ == "__main__":
-    server, listening, address = _server(sys.argv[1], 5_000_000)
+    server, listening, address = _server(sys.argv[1], 500_000_000)
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     server.run(sockets=[listening])

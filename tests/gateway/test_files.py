@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import anthropic
@@ -20,7 +19,7 @@ from tests.gateway.clients import Client
 from tests.gateway.serving import serving
 from treadle.gateway import multipart
 from treadle.gateway.file_routes import OLD_LIST
-from treadle.gateway.files import KEPT_S, Coming, File, Files, Wanted, checked_name, owner
+from treadle.gateway.files import KEPT_S, File, Files, Wanted, checked_name, owner
 from treadle.gateway.gate import Principal
 from treadle.gateway.keys import Keys
 from treadle.gateway.multipart import Part
@@ -505,9 +504,3 @@ async def test_many_uploads_at_once_are_all_kept(database_url: str) -> None:
             tasks = [group.create_task(put(kept, b"%d" % (number % 5))) for number in range(40)]
         assert len({task.result().id for task in tasks}) == 40
         assert await counts(database) == (40, 5, 5, 0)
-
-
-def test_a_file_is_never_whole_in_memory(tmp_path: Path) -> None:
-    assert not {"read", "body", "form"} & set(Coming.__dict__)
-    with serving(f"sqlite:///{tmp_path / 'x.db'}") as address:
-        assert Client(address).new().upload(b"").status == 200

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -40,13 +41,17 @@ def program(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 @contextlib.contextmanager
-def server(url: str) -> Generator[Client]:
-    """The server as a process of its own."""
+def server(url: str) -> Generator[tuple[Client, int]]:
+    """The server as a process of its own, and its id."""
     with program("tests.gateway.serving", url) as process:
         try:
             assert process.stdout is not None
             assert select.select([process.stdout], [], [], 60)[0], "the server does not start"
-            yield Client(process.stdout.readline().decode().strip())
+            client = Client(process.stdout.readline().decode().strip())
+            until = time.monotonic() + 60
+            while not reached(client):
+                assert time.monotonic() < until
+            yield client, process.pid
         finally:
             process.terminate()
             assert process.wait(30) in (0, -signal.SIGTERM)
@@ -59,17 +64,8 @@ def reached(client: Client) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def two_servers(url: str) -> Generator[tuple[Client, Client]]:
-    with server(url) as one, server(url) as other:
-        until = time.monotonic() + 60
-        while not (reached(one) and reached(other)):
-            assert time.monotonic() < until
-        yield one, other
-
-
 def test_two_programs_serve_the_same_keys_limits_budgets_and_files(postgres_url: str) -> None:
-    with two_servers(postgres_url) as (one, other):
+    with server(postgres_url) as (one, _), server(postgres_url) as (other, _):
         here = one.new(rpm_limit=10, key_alias="shared")
         there = Client(other.address, here.key)
         assert there.get("/key/info").body["info"]["key_alias"] == "shared"
@@ -88,6 +84,28 @@ def test_two_programs_serve_the_same_keys_limits_budgets_and_files(postgres_url:
         while there.get("/key/info").status == 200:
             assert time.monotonic() - began < 2 * FRESH_S
         assert here.get("/key/info").status == 401
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def test_a_file_is_never_whole_in_memory(database_url: str) -> None:
+    with server(database_url) as (client, pid):
+        client.upload(b"x")  # what is loaded by the first one
+        before = peak_bytes(pid)
+        client = replace(client, bearer=True)
+        purpose = 'name="purpose"\r\n\r\nuser_data\r\n--limit\r\nContent-Disposition: form-data; '
+        data = os.urandom(1 << 20) * 64
+
+        made = client.upload(data, purpose + 'name="file"')
+
+        assert made.body["bytes"] == len(data)
+        content = client.get(f"/v1/files/{made.body['id']}/content")
+        assert hashlib.sha256(content.body).digest() == hashlib.sha256(data).digest()
+        assert peak_bytes(pid) - before < len(data) / 2
 
 
 def wait_for_a_minute_with(seconds: float) -> None:

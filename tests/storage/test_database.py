@@ -3,6 +3,7 @@
 import multiprocessing
 import sqlite3
 import stat
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from anyio import create_task_group, to_thread
 from sqlalchemy import Connection, create_engine, func, select, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from treadle.errors import InvalidArgument, StorageError
+from treadle.errors import InvalidArgument, MissingExtra, StorageError
 from treadle.storage import upgrade as upgrades
 from treadle.storage.backup import back_up
 from treadle.storage.database import Database, parse
@@ -172,6 +173,20 @@ async def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> No
     await to_thread.run_sync(path.write_bytes, b"something else, and long enough to be no header at all")
     with pytest.raises(StorageError, match="not a database"):
         async with Database.open(f"sqlite:///{path}"):
+            pass
+
+
+async def test_a_missing_driver_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(MissingExtra, match=r"treadle\[postgres\]"):
+        async with Database.open("postgresql://u@127.0.0.1:1/d"):
+            pass
+
+
+async def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
+    await to_thread.run_sync((tmp_path / "file").touch)
+    with pytest.raises(StorageError, match="cannot be used"):
+        async with Database.open(f"sqlite:///{tmp_path / 'file' / 'x.db'}"):
             pass
 
 
