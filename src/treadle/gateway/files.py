@@ -80,13 +80,11 @@ class Files:
     max_owned_bytes: int = MAX_OWNED_BYTES
     now: Callable[[], float] = time.time
 
-    @staticmethod
     @asynccontextmanager
-    async def open(database: Database) -> AsyncGenerator["Files"]:
-        """Keep files, and remove those that expired, until the block ends."""
-        kept = Files(database)
-        async with meanwhile(partial(sweeping, kept.sweep)):
-            yield kept
+    async def opened(self) -> AsyncGenerator[None]:
+        """Remove what expires, until the block ends."""
+        async with meanwhile(partial(sweeping, self.sweep)):
+            yield
 
     @asynccontextmanager
     async def upload(self) -> AsyncGenerator["Coming"]:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from anyio import CancelScope, move_on_after
@@ -22,38 +21,44 @@ from treadle.storage.database import Database
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Gatekeeper:
-    """A `Gate` on a database. Made by `Gatekeeper.open`."""
+    """A `Gate` on a database. It can be handed around before it is `opened`."""
 
-    keys: Keys
-    limits: Limits
-    accounts: Accounts
-    admin_key: str | None
-    """Made just now, since there was none: to be shown once."""
+    def __init__(self, database: Database, master_key: str | None = None) -> None:
+        """Prepare, without touching the database.
+
+        Args:
+            database: open before, and longer.
+            master_key: the admin key, in place of one that is made.
+        """
+        self.keys = Keys(database, master_key)
+        self.limits = Limits(database)
+        self.accounts = Accounts(database, self.keys, self.limits)
+        self.admin_key: str | None = None
+        """Made when it was opened, since there was none: to be shown once."""
 
     @staticmethod
     @asynccontextmanager
     async def open(database: Database, *, master_key: str | None = None) -> AsyncGenerator["Gatekeeper"]:
-        """Let in who has a key, until the block ends; then the last accounts are written.
+        """One that is open until the block ends."""
+        gatekeeper = Gatekeeper(database, master_key)
+        async with gatekeeper.opened():
+            yield gatekeeper
 
-        Args:
-            database: has to stay open longer.
-            master_key: the admin key, in place of one that is made.
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[None]:
+        """Let in who has a key, until the block ends; then the last accounts are written.
 
         Raises:
             StorageError: the database failed.
         """
-        keys = Keys(database, master_key)
-        limits = Limits(database)
-        accounts = Accounts(database, keys, limits)
-        gatekeeper = Gatekeeper(keys, limits, accounts, await keys.first_admin_key())
+        self.admin_key = await self.keys.first_admin_key()
         try:
-            async with meanwhile(accounts.run, partial(sweeping, limits.sweep)):
-                yield gatekeeper
+            async with meanwhile(self.accounts.run, partial(sweeping, self.limits.sweep)):
+                yield
         finally:
             with CancelScope(shield=True), move_on_after(STOP_S):
-                await _flush(accounts)
+                await _flush(self.accounts)
 
     async def principal(self, secret: str) -> Principal:
         return await self.keys.principal(secret)

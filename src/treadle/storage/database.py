@@ -5,7 +5,6 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,41 +28,62 @@ CONNECTIONS = 10
 _ALONE = 0x7472656164
 """Number of the advisory lock."""
 
+_QUERY = {"sslmode": "ssl"}
+"""What libpq calls otherwise than the driver."""
+
 _log = logging.getLogger(__name__)
 
 Insert = sqlite.Insert | postgresql.Insert
 
 
-@dataclass(frozen=True, slots=True)
 class Database:
-    """Made by `Database.open`."""
+    """SQLite or PostgreSQL. It can be handed around before it is `opened`."""
 
-    url: URL
-    _writer: AsyncEngine
-    _reader: AsyncEngine
+    def __init__(self, url: str | URL, *, deadline_s: float = DEADLINE_S) -> None:
+        """Know where the database is; nothing is touched yet.
+
+        Args:
+            url: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`.
+            deadline_s: for each wait.
+
+        Raises:
+            InvalidArgument: no such URL.
+            MissingExtra: the driver for PostgreSQL is not installed.
+        """
+        self.url = parse(url)
+        self._deadline_s = deadline_s
+        self._writer, self._reader = (_on_sqlite if is_file(self.url) else _on_postgresql)(
+            self.url, deadline_s
+        )
 
     @staticmethod
     @asynccontextmanager
     async def open(
         url: str, *, deadline_s: float = DEADLINE_S, may_upgrade: bool = True
     ) -> AsyncGenerator["Database"]:
-        """Open the database and bring its tables to the version of this program.
+        """A database that is open until the block ends."""
+        database = Database(url, deadline_s=deadline_s)
+        async with database.opened(may_upgrade=may_upgrade):
+            yield database
+
+    @asynccontextmanager
+    async def opened(self, *, may_upgrade: bool = True) -> AsyncGenerator[None]:
+        """Bring its tables to the version of this program, and let it be used until the block ends.
 
         Args:
-            url: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`.
-            deadline_s: for each wait.
             may_upgrade: otherwise tables that are missing or older are refused.
 
         Raises:
-            InvalidArgument: no such URL.
             StorageError: the database cannot be reached, or is of a newer version.
         """
-        parsed = parse(url)
-        if is_file(parsed):
-            await run_sync(_make_file, parsed, deadline_s)
-        async with _connected(parsed, deadline_s) as database:
-            await database._check_tables(may_upgrade=may_upgrade)
-            yield database
+        if is_file(self.url):
+            await run_sync(_make_file, self.url, self._deadline_s)
+        try:
+            await self._check_tables(may_upgrade=may_upgrade)
+            yield
+        finally:
+            await self._writer.dispose()
+            await self._reader.dispose()
 
     @property
     def is_shared(self) -> bool:
@@ -113,10 +133,6 @@ class Database:
             reason = reason.replace(str(self.url.password), "***")
         return StorageError(f"the database {shown(self.url)} failed: {reason}")
 
-    async def close(self) -> None:
-        await self._writer.dispose()
-        await self._reader.dispose()
-
     async def _check_tables(self, *, may_upgrade: bool) -> None:
         async with self.read() as connection:
             found = await connection.run_sync(version_of)
@@ -127,15 +143,16 @@ class Database:
                 f"the database {shown(self.url)} has tables of revision {found}, and {HEAD} is needed: "
                 "run treadle db upgrade"
             )
-        async with (
-            _connected(self.url, UPGRADE_DEADLINE_S) as patient,
-            patient.begin(alone=True) as connection,
-        ):
-            await connection.run_sync(upgrade)
+        patient = Database(self.url, deadline_s=UPGRADE_DEADLINE_S)
+        try:
+            async with patient.begin(alone=True) as connection:
+                await connection.run_sync(upgrade)
+        finally:
+            await patient._writer.dispose()
         _log.info("the tables of %s are of revision %s", shown(self.url), HEAD)
 
 
-def parse(url: str) -> URL:
+def parse(url: str | URL) -> URL:
     """The URL with the driver that is used.
 
     Raises:
@@ -152,7 +169,7 @@ def parse(url: str) -> URL:
         return URL.create("sqlite+aiosqlite", database=parsed.database)
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise InvalidArgument(f"a database of kind {parsed.get_backend_name()!r} cannot be used: {wanted}")
-    query = {{"sslmode": "ssl"}.get(name, name): value for name, value in parsed.query.items()}
+    query = {_QUERY.get(name, name): value for name, value in parsed.query.items()}
     if unknown := query.keys() - {"ssl"}:
         raise InvalidArgument(f"the URL of the database has {sorted(unknown)}; only sslmode is known")
     return parsed.set(drivername="postgresql+asyncpg", query=query)
@@ -187,23 +204,14 @@ def _make_file(url: URL, deadline_s: float) -> None:
         raise StorageError(f"the database {path} cannot be used: {error}") from error
 
 
-@asynccontextmanager
-async def _connected(url: URL, deadline_s: float) -> AsyncGenerator[Database]:
-    database = (_on_sqlite if is_file(url) else _on_postgresql)(url, deadline_s)
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-def _on_sqlite(url: URL, deadline_s: float) -> Database:
+def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
     options: dict[str, Any] = {"connect_args": {"timeout": deadline_s}, "hide_parameters": True}
     writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=deadline_s, **options)
     reader = create_async_engine(url, pool_size=READERS, max_overflow=0, pool_timeout=deadline_s, **options)
     for engine in (writer, reader):
         event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(writer.sync_engine, "begin", _begin)
-    return Database(url, writer, reader)
+    return writer, reader
 
 
 def _prepare(connection: Any, _record: object) -> None:
@@ -218,7 +226,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _on_postgresql(url: URL, deadline_s: float) -> Database:
+def _on_postgresql(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
     milliseconds = str(round(deadline_s * 1000))
     try:
         engine = create_async_engine(
@@ -240,4 +248,4 @@ def _on_postgresql(url: URL, deadline_s: float) -> Database:
         )
     except ImportError as error:
         raise MissingExtra("postgres", "a database on PostgreSQL") from error
-    return Database(url, engine, engine.execution_options(isolation_level="AUTOCOMMIT"))
+    return engine, engine.execution_options(isolation_level="AUTOCOMMIT")

@@ -1,6 +1,6 @@
 """A small server around the routes of keys, spend and files: the Gate, refusals in both dialects, a socket.
 
-`python -m tests.gateway.serving URL` serves until it is killed, and prints its address.
+`python -m tests.gateway.stored.serving URL` serves until it is killed, and prints its address.
 """
 
 import socket
@@ -23,7 +23,7 @@ from treadle.errors import StorageError
 from treadle.gateway import file_routes
 from treadle.gateway.file_routes import speaks_openai
 from treadle.gateway.files import Files
-from treadle.gateway.gate import Spent
+from treadle.gateway.gate import Gate, Spent
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.refusals import Refused
 from treadle.storage.database import Database
@@ -44,44 +44,30 @@ def refused(request: Request, error: Refused) -> Response:
     return JSONResponse({"type": "error", "error": body, "request_id": "req_1"}, error.status, headers)
 
 
-def guarded(handler: Handler, gate: Callable[[], Gatekeeper]) -> Handler:
+def guarded(route: Route, gate: Gate) -> Route:
+    """The route behind the gate."""
+    handler: Handler = route.endpoint
+
     async def guard(request: Request) -> Response:
         try:
             bearer = request.headers.get("authorization", "")[7:]
-            request.state.principal = await gate().principal(request.headers.get("x-api-key") or bearer)
+            request.state.principal = await gate.principal(request.headers.get("x-api-key") or bearer)
             return await handler(request)
         except Refused as error:
             return refused(request, error)
         except StorageError as error:
             return JSONResponse({"error": {"message": str(error)}}, 503)
 
-    return guard
+    return Route(route.path, guard, methods=list(route.methods or ()))
 
 
-def application(url: str, *, max_file_bytes: int) -> Starlette:
-    open_: dict[str, Gatekeeper] = {}
+def calling(gate: Gate) -> Route:
+    """In place of a call to an upstream: 10 tokens in, 5 out, 0.25 dollars."""
     numbers = count()
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with (
-            Database.open(url) as database,
-            Gatekeeper.open(database, master_key=MASTER) as gatekeeper,
-            Files.open(database) as kept,
-        ):
-            open_["gate"] = gatekeeper
-            files = Files(database, max_file_bytes=max_file_bytes)
-            assert files.database is kept.database
-            for route in [*gatekeeper.routes(), *file_routes.routes(files), Route("/call/{model}", call)]:
-                handler = guarded(route.endpoint, lambda: open_["gate"])
-                app.router.routes.append(Route(route.path, handler, methods=list(route.methods or ())))
-            yield
-
     async def call(request: Request) -> Response:
-        """In place of a call to an upstream: 10 tokens in, 5 out, 0.25 dollars."""
-        gate, principal, model = open_["gate"], request.state.principal, request.path_params["model"]
+        principal, model = request.state.principal, request.path_params["model"]
         await gate.admit(principal, model)
-        tags = tuple(filter(None, request.headers.get("x-litellm-tags", "").split(",")))
         gate.spent(
             Spent(
                 f"req_{next(numbers)}",
@@ -91,13 +77,27 @@ def application(url: str, *, max_file_bytes: int) -> Starlette:
                 model,
                 usage=Usage(input_tokens=10, output_tokens=5),
                 cost=0.25,
-                tags=tags,
+                tags=tuple(filter(None, request.headers.get("x-litellm-tags", "").split(","))),
                 metadata={"trace": "t1"},
             )
         )
         return JSONResponse({})
 
-    return Starlette(lifespan=lifespan)
+    return Route("/call/{model}", call)
+
+
+def application(url: str, *, max_file_bytes: int) -> Starlette:
+    database = Database(url)
+    gatekeeper = Gatekeeper(database, MASTER)
+    files = Files(database, max_file_bytes=max_file_bytes)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with database.opened(), gatekeeper.opened(), files.opened():
+            yield
+
+    routes = [*gatekeeper.routes(), *file_routes.routes(files), calling(gatekeeper)]
+    return Starlette(routes=[guarded(route, gatekeeper) for route in routes], lifespan=lifespan)
 
 
 def _server(url: str, max_file_bytes: int) -> tuple[uvicorn.Server, socket.socket, str]:

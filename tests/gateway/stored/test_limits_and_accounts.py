@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 from sqlalchemy import func, select, text
 
-from tests.gateway.clients import Client
+from tests.gateway.stored.clients import Client
 from treadle.conversation.usage import Usage
 from treadle.errors import StorageError
 from treadle.gateway import accounts as accounts_module
@@ -277,7 +277,7 @@ async def test_records_are_written_once_though_two_write_at_once(database_url: s
 
 async def test_what_the_block_raises_comes_out_as_it_is(tmp_path: Path) -> None:
     async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:
-        for opened in (Gatekeeper.open(database), Files.open(database)):
+        for opened in (Gatekeeper.open(database), Files(database).opened()):
             with pytest.raises(LookupError, match="mine"):
                 async with opened:
                     raise LookupError("mine")

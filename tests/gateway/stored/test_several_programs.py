@@ -18,15 +18,15 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from tests.gateway.clients import Client
-from tests.gateway.serving import serving
+from tests.gateway.stored.clients import Client
+from tests.gateway.stored.serving import serving
 from treadle.gateway.files import Files, Wanted
 from treadle.gateway.keys import FRESH_S, Keys, hashed
 from treadle.storage.blobs import sweep
 from treadle.storage.database import Database
 from treadle.storage.tables import blobs, chunks, files, keys
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 KILLS = 50
 
 
@@ -43,7 +43,7 @@ def program(*arguments: str) -> subprocess.Popen[bytes]:
 @contextlib.contextmanager
 def server(url: str) -> Generator[tuple[Client, int]]:
     """The server as a process of its own, and its id."""
-    with program("tests.gateway.serving", url) as process:
+    with program("tests.gateway.stored.serving", url) as process:
         try:
             assert process.stdout is not None
             assert select.select([process.stdout], [], [], 60)[0], "the server does not start"
@@ -146,7 +146,7 @@ def test_no_acknowledged_write_is_lost_by_a_program_that_is_killed(database_url:
     told: list[list[dict[str, str]]] = []
     order = random.Random(7)
     for number in range(KILLS):
-        with program("tests.gateway.test_several_programs", database_url, str(number)) as process:
+        with program("tests.gateway.stored.test_several_programs", database_url, str(number)) as process:
             assert process.stdout is not None
             lines = [process.stdout.readline()]  # it has begun
             timer = time.monotonic() + order.uniform(0.0, 0.4)
@@ -193,7 +193,7 @@ async def check(url: str, programs: list[list[dict[str, str]]]) -> None:
 def test_a_server_goes_on_after_another_one_was_killed_in_an_upload(database_url: str) -> None:
     with serving(database_url) as address:
         client = Client(address).new()
-        with program("tests.gateway.test_several_programs", database_url, "1") as process:
+        with program("tests.gateway.stored.test_several_programs", database_url, "1") as process:
             assert process.stdout is not None
             for _ in range(3):
                 process.stdout.readline()

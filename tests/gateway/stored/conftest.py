@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway.clients import Client
-from tests.gateway.serving import serving
+from tests.gateway.stored.clients import Client
+from tests.gateway.stored.serving import serving
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import openai
 import pytest
 from sqlalchemy import func, select
 
-from tests.gateway.clients import Client
-from tests.gateway.serving import serving
+from tests.gateway.stored.clients import Client
+from tests.gateway.stored.serving import serving
 from treadle.gateway import multipart
 from treadle.gateway.file_routes import OLD_LIST
 from treadle.gateway.files import KEPT_S, File, Files, Wanted, checked_name, owner

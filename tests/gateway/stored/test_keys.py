@@ -9,8 +9,8 @@ import anyio
 import pytest
 from sqlalchemy import select
 
-from tests.gateway.clients import Client
-from tests.gateway.serving import MASTER
+from tests.gateway.stored.clients import Client
+from tests.gateway.stored.serving import MASTER
 from treadle.errors import StorageError
 from treadle.gateway import keys as keys_module
 from treadle.gateway.gate import Gate, Principal

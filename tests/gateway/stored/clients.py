@@ -6,7 +6,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gateway.serving import MASTER
+from tests.gateway.stored.serving import MASTER
 
 
 @dataclass(frozen=True)
