@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from treadle.gateway import multipart
+from treadle.gateway.described import takes
 from treadle.gateway.files import File, Files, Wanted, owner
 from treadle.gateway.key_routes import moment
 from treadle.gateway.multipart import Part
@@ -69,10 +70,18 @@ class _OpenAIFields(BaseModel):
     ] = None
 
 
+_FORM: dict[str, Any] = {
+    "file": {"type": "string", "format": "binary"},
+    "purpose": {"type": "string"},
+    **_Fields.model_json_schema()["properties"],
+}
+
+
 def routes(files: Files) -> list[Route]:
     """Files of the principal; which dialect is spoken is the request's choice."""
 
     async def upload(request: Request) -> Response:
+        """Keep a file."""
         limit = files.max_file_bytes + MAX_FORM_BYTES
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > limit:
@@ -86,21 +95,25 @@ def routes(files: Files) -> list[Route]:
         return JSONResponse(_told(request, file))
 
     async def listing(request: Request) -> Response:
+        """List files, the newest first."""
         of = owner(request.state.principal)
         make = _openai_list if speaks_openai(request) else _anthropic_list
         return JSONResponse(await make(files, of, request))
 
     async def metadata(request: Request) -> Response:
+        """What is known of a file."""
         file = await files.get(owner(request.state.principal), request.path_params["file_id"])
         return JSONResponse(_told(request, file))
 
     async def content(request: Request) -> Response:
+        """The content of a file."""
         file = await files.get(owner(request.state.principal), request.path_params["file_id"])
         return StreamingResponse(
             files.content(file), media_type=file.mime_type, headers=_download_headers(file)
         )
 
     async def delete(request: Request) -> Response:
+        """Remove a file."""
         file_id: str = request.path_params["file_id"]
         await files.delete(owner(request.state.principal), file_id)
         if speaks_openai(request):
@@ -108,8 +121,8 @@ def routes(files: Files) -> list[Route]:
         return JSONResponse({"id": file_id, "type": "file_deleted"})
 
     return [
-        Route("/v1/files", upload, methods=["POST"]),
-        Route("/v1/files", listing, methods=["GET"]),
+        Route("/v1/files", takes(upload, form=_FORM), methods=["POST"]),
+        Route("/v1/files", takes(listing, query=_Listing), methods=["GET"]),
         Route("/v1/files/{file_id}", metadata, methods=["GET"]),
         Route("/v1/files/{file_id}/content", content, methods=["GET"]),
         Route("/v1/files/{file_id}", delete, methods=["DELETE"]),

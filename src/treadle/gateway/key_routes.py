@@ -6,11 +6,12 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from treadle.gateway.described import takes
 from treadle.gateway.gate import Principal
 from treadle.gateway.keys import Key, Keys, hashed
 from treadle.gateway.refusals import Forbidden, NotFound, Refused, TooLarge
@@ -30,7 +31,7 @@ def _is_duration(text: str) -> str:
     return text
 
 
-def _is_storable(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _is_storable(value: dict[str, object]) -> dict[str, object]:
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
@@ -73,7 +74,7 @@ class KeyFields(BaseModel):
     rpm_limit: Limit | None = None
     tpm_limit: Limit | None = None
     tags: Names | None = None
-    metadata: Annotated[dict[str, JsonValue], AfterValidator(_is_storable)] | None = None
+    metadata: Annotated[dict[str, object], AfterValidator(_is_storable)] | None = None
     blocked: bool | None = None
 
     def columns(self, now: float) -> dict[str, Any]:
@@ -91,6 +92,10 @@ class ChangedKey(KeyFields):
     key: str
 
 
+class AskedKey(BaseModel):
+    key: str | None = None
+
+
 class DeletedKeys(BaseModel):
     keys: list[str] = Field(default=[], max_length=1000)
     key_aliases: list[Name] = Field(default=[], max_length=1000)
@@ -100,12 +105,14 @@ def routes(keys: Keys) -> list[Route]:
     """Making and changing is for the admin; a key may be shown to itself."""
 
     async def generate(request: Request) -> Response:
+        """Make a key; its secret is shown this once."""
         _check_admin(request)
         body = await read_body(request, KeyFields)
         secret, key = await keys.create(body.columns(time.time()))
         return JSONResponse({"key": secret, **told(key)})
 
     async def info(request: Request) -> Response:
+        """Show a key: by itself or by its token_id; without `key`, the one that asks."""
         principal: Principal = request.state.principal
         asked = request.query_params.get("key")
         id_ = principal.key_id if asked is None else _id_of(asked)
@@ -115,12 +122,14 @@ def routes(keys: Keys) -> list[Route]:
         return JSONResponse({"key": key.id, "info": told(key)})
 
     async def update(request: Request) -> Response:
+        """Change the fields of a key that are given."""
         _check_admin(request)
         body = await read_body(request, ChangedKey)
         key = await keys.update(_id_of(body.key), body.columns(time.time()))
         return JSONResponse({"key": key.id, **told(key)})
 
     async def delete(request: Request) -> Response:
+        """Remove keys, named by themselves, their token_ids or their aliases."""
         _check_admin(request)
         body = await read_body(request, DeletedKeys)
         if not body.keys and not body.key_aliases:
@@ -131,10 +140,10 @@ def routes(keys: Keys) -> list[Route]:
         return JSONResponse({"deleted_keys": gone})
 
     return [
-        Route("/key/generate", generate, methods=["POST"]),
-        Route("/key/info", info, methods=["GET"]),
-        Route("/key/update", update, methods=["POST"]),
-        Route("/key/delete", delete, methods=["POST"]),
+        Route("/key/generate", takes(generate, body=KeyFields), methods=["POST"]),
+        Route("/key/info", takes(info, query=AskedKey), methods=["GET"]),
+        Route("/key/update", takes(update, body=ChangedKey), methods=["POST"]),
+        Route("/key/delete", takes(delete, body=DeletedKeys), methods=["POST"]),
     ]
 
 

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from treadle.gateway.accounts import Accounts
+from treadle.gateway.described import takes
 from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import Refused
 
@@ -25,6 +26,7 @@ def routes(accounts: Accounts) -> list[Route]:
     """The admin sees all, a key what it spent itself."""
 
     async def spend(request: Request) -> Response:
+        """What was spent a day, summed by key, tag, model, user or team."""
         principal: Principal = request.state.principal
         try:
             asked = _Asked.model_validate(dict(request.query_params))
@@ -42,4 +44,4 @@ def routes(accounts: Accounts) -> list[Route]:
             {"by": asked.by, "days": asked.days, "data": data, "has_more": len(rows) > MAX_ROWS}
         )
 
-    return [Route("/spend", spend, methods=["GET"])]
+    return [Route("/spend", takes(spend, query=_Asked), methods=["GET"])]
