@@ -25,4 +25,4 @@ def test_bodies_and_parameters_are_described_whole() -> None:
 
     assert "max_budget" in json.dumps(described["/key/generate"])
     assert {each["name"] for each in described["/spend"]["parameters"]} == {"by", "days"}
-    assert "$" not in json.dumps(described)  # a reference would lead out of its place in the description
+    assert "$ref" not in json.dumps(described)  # a reference would lead out of its place in the description
