@@ -118,6 +118,17 @@ async def test_a_statement_of_postgresql_is_given_up_at_the_deadline(postgres_ur
             assert (await connection.execute(text("SELECT 1"))).scalar() == 1
 
 
+async def test_connections_that_the_server_has_closed_are_made_again(postgres_url: str) -> None:
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    async with Database.open(postgres_url) as database, Database.open(postgres_url) as other:
+        async with database.begin() as connection:
+            await connection.execute(rates.insert().values(**row("a")))
+        async with other.begin() as connection:
+            await connection.execute(text(f"{others} AND datname = current_database()"))
+        async with database.begin() as connection:
+            assert (await connection.execute(select(rates.c.key_id))).scalars().all() == ["a"]
+
+
 async def test_a_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "home" / "treadle.db"
     async with Database.open(f"sqlite:///{path}"):

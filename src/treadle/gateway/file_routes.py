@@ -12,11 +12,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from treadle.gateway import multipart
-from treadle.gateway.described import takes
 from treadle.gateway.files import File, Files, Wanted, owner
 from treadle.gateway.key_routes import moment
 from treadle.gateway.multipart import Part
 from treadle.gateway.refusals import NotFound, Refused, TooLarge
+from treadle.gateway.stored_routes import route
 
 OLD_LIST = "files-api-2025-04-14"
 """The beta header that asks for the older shapes."""
@@ -121,11 +121,11 @@ def routes(files: Files) -> list[Route]:
         return JSONResponse({"id": file_id, "type": "file_deleted"})
 
     return [
-        Route("/v1/files", takes(upload, form=_FORM), methods=["POST"]),
-        Route("/v1/files", takes(listing, query=_Listing), methods=["GET"]),
-        Route("/v1/files/{file_id}", metadata, methods=["GET"]),
-        Route("/v1/files/{file_id}/content", content, methods=["GET"]),
-        Route("/v1/files/{file_id}", delete, methods=["DELETE"]),
+        route("POST", "/v1/files", upload, form=_FORM),
+        route("GET", "/v1/files", listing, query=_Listing),
+        route("GET", "/v1/files/{file_id}", metadata),
+        route("GET", "/v1/files/{file_id}/content", content),
+        route("DELETE", "/v1/files/{file_id}", delete),
     ]
 
 

@@ -15,6 +15,7 @@ from treadle.gateway.gate import Principal, Spent
 from treadle.gateway.keys import Keys
 from treadle.gateway.limits import Limits
 from treadle.gateway.refusals import Forbidden, Unauthorized
+from treadle.gateway.stored_routes import outage
 from treadle.gateway.tending import meanwhile, sweeping
 from treadle.storage.database import Database
 
@@ -61,18 +62,24 @@ class Gatekeeper:
                 await _flush(self.accounts)
 
     async def principal(self, secret: str) -> Principal:
-        return await self.keys.principal(secret)
+        try:
+            return await self.keys.principal(secret)
+        except StorageError as error:
+            raise outage(error) from error
 
     async def admit(self, principal: Principal, model: str) -> None:
         if principal.is_admin:
             return
         if not principal.may_use(model):
             raise Forbidden(f"the key may not use the model {model!r}", param="model")
-        key = await self.keys.by_id(principal.key_id)
-        if key is None:
-            raise Unauthorized("the API key is not valid: there is no such key")
-        self.accounts.check_budget(key)
-        await self.limits.admit(key)
+        try:
+            key = await self.keys.by_id(principal.key_id)
+            if key is None:
+                raise Unauthorized("the API key is not valid: there is no such key")
+            self.accounts.check_budget(key)
+            await self.limits.admit(key)
+        except StorageError as error:
+            raise outage(error) from error
 
     def spent(self, record: Spent) -> None:
         self.accounts.note(record)

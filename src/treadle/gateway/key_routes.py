@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from treadle.gateway.described import takes
 from treadle.gateway.gate import Principal
 from treadle.gateway.keys import Key, Keys, hashed
 from treadle.gateway.refusals import Forbidden, NotFound, Refused, TooLarge
+from treadle.gateway.stored_routes import route
 
 MAX_BODY_BYTES = 1 << 18
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "mo": 2592000}
@@ -140,10 +140,10 @@ def routes(keys: Keys) -> list[Route]:
         return JSONResponse({"deleted_keys": gone})
 
     return [
-        Route("/key/generate", takes(generate, body=KeyFields), methods=["POST"]),
-        Route("/key/info", takes(info, query=AskedKey), methods=["GET"]),
-        Route("/key/update", takes(update, body=ChangedKey), methods=["POST"]),
-        Route("/key/delete", takes(delete, body=DeletedKeys), methods=["POST"]),
+        route("POST", "/key/generate", generate, body=KeyFields),
+        route("GET", "/key/info", info, query=AskedKey),
+        route("POST", "/key/update", update, body=ChangedKey),
+        route("POST", "/key/delete", delete, body=DeletedKeys),
     ]
 
 

@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from treadle.gateway.accounts import Accounts
-from treadle.gateway.described import takes
 from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import Refused
+from treadle.gateway.stored_routes import route
 
 MAX_ROWS = 10_000
 
@@ -44,4 +44,4 @@ def routes(accounts: Accounts) -> list[Route]:
             {"by": asked.by, "days": asked.days, "data": data, "has_more": len(rows) > MAX_ROWS}
         )
 
-    return [Route("/spend", takes(spend, query=_Asked), methods=["GET"])]
+    return [route("GET", "/spend", spend, query=_Asked)]

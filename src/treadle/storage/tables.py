@@ -130,4 +130,5 @@ files = Table(
     Column("created_at", Seconds, nullable=False),
     Column("expires_at", Seconds),
     Index("files_of_an_owner", "owner", "number"),
+    Index("files_of_a_blob", "sha256"),  # a blob that goes asks who uses it
 )

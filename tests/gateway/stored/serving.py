@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from treadle.conversation.usage import Usage
-from treadle.errors import StorageError
 from treadle.gateway import file_routes
 from treadle.gateway.file_routes import speaks_openai
 from treadle.gateway.files import Files
@@ -55,8 +54,6 @@ def guarded(route: Route, gate: Gate) -> Route:
             return await handler(request)
         except Refused as error:
             return refused(request, error)
-        except StorageError as error:
-            return JSONResponse({"error": {"message": str(error)}}, 503)
 
     return Route(route.path, guard, methods=list(route.methods or ()))
 

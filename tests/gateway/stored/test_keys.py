@@ -7,17 +7,18 @@ from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import select
+from anyio import to_thread
+from sqlalchemy import select, text
 
 from tests.gateway.stored.clients import Client
-from tests.gateway.stored.serving import MASTER
+from tests.gateway.stored.serving import MASTER, serving
 from treadle.errors import StorageError
 from treadle.gateway import keys as keys_module
 from treadle.gateway.gate import Gate, Principal
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.key_routes import seconds
 from treadle.gateway.keys import FRESH_S, MAX_REMEMBERED, WRONG_S, Keys, hashed, new_secret
-from treadle.gateway.refusals import Conflict, Forbidden, NotFound, Unauthorized
+from treadle.gateway.refusals import Conflict, Forbidden, NotFound, Unauthorized, Unavailable
 from treadle.storage.database import Database
 from treadle.storage.tables import keys as keys_table
 
@@ -359,6 +360,24 @@ async def test_a_database_that_is_away_fails_those_who_wait_at_once(tmp_path: Pa
         assert counting.reads == 1
         counting.fault = False
         assert await keys.principal(secret)
+
+
+async def test_a_client_is_not_told_where_the_database_is(postgres_url: str, tmp_path: Path) -> None:
+    async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:
+        gatekeeper = Gatekeeper(Counting(database))  # pyright: ignore[reportArgumentType]
+        secret, key = await gatekeeper.keys.create({})
+        gatekeeper.keys.database.fault = True  # pyright: ignore[reportAttributeAccessIssue]
+        for asked in (gatekeeper.principal(secret), gatekeeper.admit(key.principal, "m")):
+            with pytest.raises(Unavailable, match="does not answer: send the request again") as caught:
+                await asked
+            assert caught.value.retry_after_s
+    with serving(postgres_url) as address:
+        client = Client(address)
+        async with Database.open(postgres_url) as database, database.begin() as connection:
+            await connection.execute(text("ALTER TABLE keys RENAME TO gone"))
+        answer = await to_thread.run_sync(client.send, "POST", "/key/generate", b"{}")
+        assert answer.status == 503
+        assert "postgresql" not in str(answer.body)
 
 
 async def test_secrets_are_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -321,6 +321,26 @@ async def test_records_wait_for_a_database_that_is_away_and_are_counted_once(
         assert {row.requests for row in await rows_of(database, spend_days)} == {10}
 
 
+async def test_the_task_that_writes_goes_on_after_an_outage_and_tells_what_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(accounts_module, "EVERY_S", 0.01)
+    async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:
+        watched: Any = Watched(database)
+        watched.times = 3
+        accounts = Accounts(watched, Keys(database), Limits(database))
+        accounts.note(spent(Principal("k")))
+        accounts.lost = 7
+        async with anyio.create_task_group() as group:
+            group.start_soon(accounts.run)
+            with anyio.fail_after(10):
+                await watched.committed.wait()
+            group.cancel_scope.cancel()
+        assert len(await rows_of(database, spend)) == 1
+    assert caplog.text.count("wait to be written (1 records): away") == 3
+    assert "7 records of accounts were lost" in caplog.text
+
+
 async def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts_module, "MAX_WAITING", 10)
     async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:

@@ -41,3 +41,4 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.Double),
     )
     op.create_index("files_of_an_owner", "files", ["owner", "number"])
+    op.create_index("files_of_a_blob", "files", ["sha256"])
