@@ -1,6 +1,6 @@
 """Fixtures that every folder of tests uses."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import pytest
 
+from tests import postgres
 from treadle.sandbox.workspace import LocalSandbox, local
 from treadle.testing import Script
 from treadle.testing.upstream import Upstream, serve
@@ -60,3 +61,22 @@ ROUTES = {
 @pytest.fixture(params=ROUTES)
 def route(request: pytest.FixtureRequest) -> Route:
     return ROUTES[request.param]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Postgres]:
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Postgres) -> str:
+    return postgres_server.new()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database that is empty, on each kind of database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'treadle.db'}"
+    return request.getfixturevalue("postgres_url")

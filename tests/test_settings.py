@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from treadle.settings import Settings, certificates, installer_environment, packages_folder, proxy_for
+from treadle.settings import (
+    Settings,
+    certificates,
+    database_url,
+    installer_environment,
+    packages_folder,
+    proxy_for,
+    treadle_home,
+)
 
 
 def test_settings_are_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +138,25 @@ def test_pip_gets_what_says_where_packages_are_and_nothing_else(monkeypatch: pyt
         monkeypatch.setenv(name, value)
 
     assert installer_environment() == kept
+
+
+@pytest.mark.parametrize(
+    ("named", "data", "expected"),
+    [
+        ("/srv/treadle", "/data", "/srv/treadle"),
+        ("", "/data", "/data/treadle"),
+        ("", "relative", "/home/me/.local/share/treadle"),
+        ("", "", "/home/me/.local/share/treadle"),
+    ],
+)
+def test_data_is_kept_where_the_user_keeps_data(
+    named: str, data: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in (("TREADLE_HOME", named), ("XDG_DATA_HOME", data), ("HOME", "/home/me")):
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+    assert treadle_home() == Path(expected)
+    assert database_url() == f"sqlite:///{expected}/gateway.db"
+    monkeypatch.setenv("DATABASE_URL", "postgresql://h/d")
+    assert database_url() == "postgresql://h/d"

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from treadle.errors import SessionClosed as SessionClosed
     from treadle.errors import SkillInvalid as SkillInvalid
     from treadle.errors import StateIncompatible as StateIncompatible
+    from treadle.errors import StorageError as StorageError
     from treadle.errors import TooManyAbandoned as TooManyAbandoned
     from treadle.errors import TreadleError as TreadleError
     from treadle.loop.stream import AsyncEventStream as AsyncEventStream
@@ -105,7 +106,8 @@ _HOMES = {
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
         "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
         "ProgrammaticToolCallingUnsupported RateLimited ResumeUnsupported "
-        "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible TooManyAbandoned TreadleError"
+        "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible StorageError TooManyAbandoned "
+        "TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
     "treadle.models.base": "Model",
@@ -164,6 +166,7 @@ __all__ = [
     "SkillInvalid",
     "State",
     "StateIncompatible",
+    "StorageError",
     "Text",
     "TooManyAbandoned",
     "ToolCall",

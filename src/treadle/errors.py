@@ -15,6 +15,7 @@ TreadleError (also called HarnessError)
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
 ├── ContainerExpired           a provider's container is over, and what code left in it
 ├── SandboxError
+├── StorageError               the database cannot be used, or did not answer in time
 ├── SessionClosed
 ├── StateIncompatible
 │   └── ResumeUnsupported
@@ -107,6 +108,10 @@ class SandboxError(TreadleError):
     """The sandbox refused or failed."""
 
 
+class StorageError(TreadleError):
+    """The database cannot be reached or used, or did not answer in time. No password is in the message."""
+
+
 class SessionClosed(TreadleError):
     """The session was closed, detached or stopped."""
 
@@ -194,6 +199,7 @@ STATUS: Mapping[type[TreadleError], int] = {
     OptionsMismatch: 400,
     StateIncompatible: 400,
     ContainerExpired: 404,
+    StorageError: 503,
     SessionClosed: 409,
     TooManyAbandoned: 503,
     ModelError: 502,

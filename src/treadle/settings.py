@@ -69,6 +69,30 @@ def packages_folder() -> Path:
     return cache / "treadle" / "packages"
 
 
+def treadle_home() -> Path:
+    """Where data is kept that outlives a process: `TREADLE_HOME`, or else a folder in the user's data.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    named = os.environ.get("TREADLE_HOME")
+    if named:
+        return Path(named).absolute()
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():
+        data = Path.home() / ".local" / "share"
+    return data / "treadle"
+
+
+def database_url() -> str:
+    """`DATABASE_URL`, or else that of a file of SQLite in `treadle_home()`.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    return os.environ.get("DATABASE_URL") or f"sqlite:///{treadle_home() / 'gateway.db'}"
+
+
 _FOR_THE_INSTALLER = frozenset(
     {
         *("PATH", "HOME", "LANG", "NETRC", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"),

@@ -154,3 +154,56 @@ def list_packages() -> None:
     from treadle.cli.packages import list_sets
 
     raise SystemExit(list_sets())
+
+
+@treadle.group()
+def db() -> None:
+    """Look after the database of the gateway: the file in TREADLE_HOME, or DATABASE_URL."""
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def backup(*, file: Path) -> None:
+    """Copy the database to FILE while servers use it."""
+    from treadle.cli.stored import back_up
+
+    raise SystemExit(back_up(file=file))
+
+
+@db.command(name="upgrade")
+def upgrade_tables() -> None:
+    """Bring its tables to this version of Treadle, as a server does when it starts."""
+    from treadle.cli.stored import upgrade
+
+    raise SystemExit(upgrade())
+
+
+@treadle.group()
+def keys() -> None:
+    """Make, list and remove keys of the gateway."""
+
+
+@keys.command(name="create")
+@click.argument("alias")
+def create_key(*, alias: str) -> None:
+    """Make a key called ALIAS, without limits, and print it: it is shown only now."""
+    from treadle.cli.stored import create_key
+
+    raise SystemExit(create_key(alias=alias))
+
+
+@keys.command(name="list")
+def list_keys() -> None:
+    """List the keys: alias, end, token_id, spent, expiry."""
+    from treadle.cli.stored import list_keys
+
+    raise SystemExit(list_keys())
+
+
+@keys.command(name="delete")
+@click.argument("key")
+def delete_key(*, key: str) -> None:
+    """Remove KEY: an alias, a token_id or the key itself."""
+    from treadle.cli.stored import delete_key
+
+    raise SystemExit(delete_key(key=key))

@@ -25,6 +25,9 @@ class Principal:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
 
+    def may_use(self, model: str) -> bool:
+        return not self.models or model in self.models
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:

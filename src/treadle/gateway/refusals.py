@@ -11,11 +11,20 @@ class Refused(TreadleError):
     """`error.type` of the dialect of Chat Completions."""
     anthropic_type = "invalid_request_error"
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        code: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.param = param
         """The field that is at fault."""
         self.retry_after_s = retry_after_s
+        self.code = code
+        """For programs: `error.code` of Chat Completions, `error.details.error_code` of Messages."""
 
 
 class Unauthorized(Refused):
@@ -35,6 +44,13 @@ class NotFound(Refused):
 
     status = 404
     anthropic_type = "not_found_error"
+
+
+class TooSlow(Refused):
+    """The client stopped sending."""
+
+    status = 408
+    anthropic_type = "timeout_error"
 
 
 class Conflict(Refused):

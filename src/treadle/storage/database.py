@@ -1,0 +1,251 @@
+"""The database behind one door: SQLite in a file, or PostgreSQL."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+from anyio.to_thread import run_sync
+from sqlalchemy import URL, Connection, Table, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.sql import text
+
+from treadle.errors import InvalidArgument, MissingExtra, StorageError
+from treadle.storage.upgrade import HEAD, upgrade, version_of
+
+DEADLINE_S = 15.0
+"""For a connection, a lock and a statement each."""
+UPGRADE_DEADLINE_S = 300.0
+READERS = 4
+"""Connections that only read, on SQLite; one writes."""
+CONNECTIONS = 10
+"""On PostgreSQL."""
+_ALONE = 0x7472656164
+"""Number of the advisory lock."""
+
+_QUERY = {"sslmode": "ssl"}
+"""What libpq calls otherwise than the driver."""
+
+_log = logging.getLogger(__name__)
+
+Insert = sqlite.Insert | postgresql.Insert
+
+
+class Database:
+    """SQLite or PostgreSQL. It can be handed around before it is `opened`."""
+
+    def __init__(self, url: str | URL, *, deadline_s: float = DEADLINE_S) -> None:
+        """Know where the database is; nothing is touched yet.
+
+        Args:
+            url: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`.
+            deadline_s: for each wait.
+
+        Raises:
+            InvalidArgument: no such URL.
+            MissingExtra: the driver for PostgreSQL is not installed.
+        """
+        self.url = parse(url)
+        self._deadline_s = deadline_s
+        self._writer, self._reader = (_on_sqlite if is_file(self.url) else _on_postgresql)(
+            self.url, deadline_s
+        )
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(
+        url: str, *, deadline_s: float = DEADLINE_S, may_upgrade: bool = True
+    ) -> AsyncGenerator["Database"]:
+        """A database that is open until the block ends."""
+        database = Database(url, deadline_s=deadline_s)
+        async with database.opened(may_upgrade=may_upgrade):
+            yield database
+
+    @asynccontextmanager
+    async def opened(self, *, may_upgrade: bool = True) -> AsyncGenerator[None]:
+        """Bring its tables to the version of this program, and let it be used until the block ends.
+
+        Args:
+            may_upgrade: otherwise tables that are missing or older are refused.
+
+        Raises:
+            StorageError: the database cannot be reached, or is of a newer version.
+        """
+        if is_file(self.url):
+            await run_sync(_make_file, self.url, self._deadline_s)
+        try:
+            await self._check_tables(may_upgrade=may_upgrade)
+            yield
+        finally:
+            await self._writer.dispose()
+            await self._reader.dispose()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may serve from it too."""
+        return not is_file(self.url)
+
+    @asynccontextmanager
+    async def begin(self, *, alone: bool = False) -> AsyncGenerator[AsyncConnection]:
+        """A transaction that writes; it is committed where the block ends well.
+
+        Args:
+            alone: keep out every other one that asks for it. On SQLite each has the database for itself.
+
+        Raises:
+            StorageError: the database failed, or did not answer within the deadline.
+        """
+        async with self._told(), self._writer.begin() as connection:
+            if alone and self.is_shared:
+                await connection.execute(text(f"SELECT pg_advisory_xact_lock({_ALONE})"))
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncConnection]:
+        """A connection for statements that only read, each for itself.
+
+        Raises:
+            StorageError: as from `begin`.
+        """
+        async with self._told(), self._reader.connect() as connection:
+            yield connection
+
+    def insert(self, table: Table) -> Insert:
+        """An INSERT that may say what is to happen where the row is there already."""
+        return postgresql.insert(table) if self.is_shared else sqlite.insert(table)
+
+    @asynccontextmanager
+    async def _told(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._failure(str(error.orig)) from error
+        except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
+            raise self._failure(str(error) or "it did not answer in time") from error
+
+    def _failure(self, reason: str) -> StorageError:
+        if self.url.password:
+            reason = reason.replace(str(self.url.password), "***")
+        return StorageError(f"the database {shown(self.url)} failed: {reason}")
+
+    async def _check_tables(self, *, may_upgrade: bool) -> None:
+        async with self.read() as connection:
+            found = await connection.run_sync(version_of)
+        if found == HEAD:
+            return
+        if not may_upgrade:
+            raise StorageError(
+                f"the database {shown(self.url)} has tables of revision {found}, and {HEAD} is needed: "
+                "run treadle db upgrade"
+            )
+        patient = Database(self.url, deadline_s=UPGRADE_DEADLINE_S)
+        try:
+            async with patient.begin(alone=True) as connection:
+                await connection.run_sync(upgrade)
+        finally:
+            await patient._writer.dispose()
+        _log.info("the tables of %s are of revision %s", shown(self.url), HEAD)
+
+
+def parse(url: str | URL) -> URL:
+    """The URL with the driver that is used.
+
+    Raises:
+        InvalidArgument: it is none of a database that can be used.
+    """
+    wanted = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidArgument(f"this is no URL of a database: {wanted}") from None  # it may have a password
+    if is_file(parsed):
+        if not parsed.database or parsed.database == ":memory:":
+            raise InvalidArgument(f"the URL of the database names no file: {wanted}")
+        return URL.create("sqlite+aiosqlite", database=parsed.database)
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise InvalidArgument(f"a database of kind {parsed.get_backend_name()!r} cannot be used: {wanted}")
+    query = {_QUERY.get(name, name): value for name, value in parsed.query.items()}
+    if unknown := query.keys() - {"ssl"}:
+        raise InvalidArgument(f"the URL of the database has {sorted(unknown)}; only sslmode is known")
+    return parsed.set(drivername="postgresql+asyncpg", query=query)
+
+
+def is_file(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def shown(url: URL) -> str:
+    """The URL for a human, without its password."""
+    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+
+
+def _make_file(url: URL, deadline_s: float) -> None:
+    """A file that only its owner can read, in WAL mode; another program may be about the same."""
+    path = Path(url.database or "")
+    until = time.monotonic() + deadline_s
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=deadline_s)) as connection:
+            while True:
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    return
+                except sqlite3.OperationalError:  # SQLite does not wait for this lock
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.02)
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"the database {path} cannot be used: {error}") from error
+
+
+def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
+    options: dict[str, Any] = {"connect_args": {"timeout": deadline_s}, "hide_parameters": True}
+    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=deadline_s, **options)
+    reader = create_async_engine(url, pool_size=READERS, max_overflow=0, pool_timeout=deadline_s, **options)
+    for engine in (writer, reader):
+        event.listen(engine.sync_engine, "connect", _prepare)
+    event.listen(writer.sync_engine, "begin", _begin)
+    return writer, reader
+
+
+def _prepare(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # else the driver begins transactions when it thinks fit
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a loss of power
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _on_postgresql(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
+    milliseconds = str(round(deadline_s * 1000))
+    try:
+        engine = create_async_engine(
+            url,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=deadline_s,
+            pool_pre_ping=True,
+            hide_parameters=True,
+            connect_args={
+                "timeout": deadline_s,
+                "command_timeout": deadline_s,
+                "server_settings": {
+                    "application_name": "treadle",
+                    "statement_timeout": milliseconds,
+                    "idle_in_transaction_session_timeout": milliseconds,
+                },
+            },
+        )
+    except ImportError as error:
+        raise MissingExtra("postgres", "a database on PostgreSQL") from error
+    return engine, engine.execution_options(isolation_level="AUTOCOMMIT")
