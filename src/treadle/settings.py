@@ -28,6 +28,16 @@ class Settings:
         """`USE_LITELLM_PROXY`: a model without a prefix goes to the gateway too."""
         return self.environment.get("USE_LITELLM_PROXY", "").strip().lower() in _TRUE
 
+    @property
+    def master_key(self) -> str | None:
+        """`TREADLE_MASTER_KEY`: the admin key of `treadle serve`."""
+        return self.first(("TREADLE_MASTER_KEY",))
+
+    @property
+    def upstream_key(self) -> str | None:
+        """`TREADLE_UPSTREAM_KEY`: the key that goes to the address of `treadle serve --upstream`."""
+        return self.first(("TREADLE_UPSTREAM_KEY",))
+
 
 def certificates() -> tuple[str, ...]:
     """What `SSL_CERT_FILE` and `SSL_CERT_DIR` say, empty where they do not, of the certificates to trust."""

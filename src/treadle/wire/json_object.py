@@ -1,4 +1,4 @@
-"""The top level of a JSON object, and where each of its values stands: to change one and keep every other byte."""
+"""The members of a JSON object and where each stands: to change one and keep every other byte."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from treadle.wire.json_text import finite, no_constant
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_SCAN = json.JSONDecoder(parse_float=finite, parse_constant=no_constant).scan_once
+_DECODER = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)
 
 
 class _Place(NamedTuple):
@@ -91,14 +91,7 @@ def _past(text: str, at: int, character: str, lacking: str) -> int:
 def _member(text: str, at: int) -> tuple[str, _Place, Any]:
     if text[at : at + 1] != '"':
         raise ValueError(f"a name in quotes is missing at character {at}")
-    name, end = _scan(text, at)
+    name, end = _DECODER.raw_decode(text, at)
     start = _past(text, _after_space(text, end), ":", "a colon is missing")
-    value, end = _scan(text, start)
+    value, end = _DECODER.raw_decode(text, start)
     return name, _Place(at, start, end), value
-
-
-def _scan(text: str, at: int) -> tuple[Any, int]:
-    try:
-        return _SCAN(text, at)
-    except StopIteration as error:
-        raise ValueError(f"a value is missing at character {error.value}") from None
