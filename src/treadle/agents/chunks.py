@@ -112,7 +112,9 @@ def endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]
         raise BadResponse("the provider's stream has no end")
     *others, end = last
     if carried := carried_fields(reply):
-        calls = [{"index": index, FIELD: carried} for index, _ in enumerate(reply.message.calls)]
+        # OpenAI's client reads the function of every piece of a call
+        rest = {"function": {"arguments": ""}, FIELD: carried}
+        calls = [{"index": index, **rest} for index, _ in enumerate(reply.message.calls)]
         delta = {FIELD: message_fields(reply), **({"tool_calls": calls} if calls else {})}
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
         yield {**{k: v for k, v in end.items() if k != "container"}, "choices": [choice]}

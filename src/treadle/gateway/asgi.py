@@ -30,6 +30,7 @@ from treadle.gateway.gate import Gate
 from treadle.gateway.hot import answer, count_tokens
 from treadle.gateway.pages import PUBLIC, model_routes, page_routes
 from treadle.gateway.refusals import NotFound, Refused, TooLarge, Unavailable
+from treadle.models import clients
 
 Hot: TypeAlias = Callable[[Exchange, Gate, Deployments], Awaitable[None]]
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[object]]
@@ -153,6 +154,7 @@ class Gateway:
                 return
             await send({"type": "lifespan.startup.complete"})
             await receive()
+        await clients.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def drain(self, deadline_s: float, is_forced: Callable[[], bool]) -> None:
