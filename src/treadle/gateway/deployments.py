@@ -144,17 +144,16 @@ class Deployments:
         provider, _ = provider_of(name)
         names = (name, f"{provider.prefix}/{name}") if provider and "/" not in name else (name,)
         for wanted in names:
-            exact = [each for each in self.listed if each.name == wanted]
-            if exact:
+            if exact := [each for each in self.listed if each.name == wanted]:
                 return tuple(self._target(each, each.model, EMPTY) for each in exact)
-            wild = [(each, parts) for each in self.listed if (parts := each.matched(wanted)) is not None]
-            if wild:
-                nearest = max(len(each.name) for each, _ in wild)
-                return tuple(
-                    self._target(each, each.model_for(parts), EMPTY)
-                    for each, parts in wild
-                    if len(each.name) == nearest
-                )
+        wild = [(each, parts) for each in self.listed if (parts := _first_match(each, names)) is not None]
+        if wild:
+            nearest = max(len(each.name) for each, _ in wild)
+            return tuple(
+                self._target(each, each.model_for(parts), EMPTY)
+                for each, parts in wild
+                if len(each.name) == nearest
+            )
         raise NotFound(
             f"there is no model {name[:200]!r}: GET /v1/models lists those there are", param="model"
         )
@@ -193,6 +192,10 @@ class Deployments:
         """The names that `principal` may use, in the order of the table."""
         names = dict.fromkeys(each.name for each in self.listed)
         return [name for name in names if not principal.models or name in principal.models]
+
+
+def _first_match(deployment: Deployment, names: Iterable[str]) -> tuple[str, ...] | None:
+    return next((parts for name in names if (parts := deployment.matched(name)) is not None), None)
 
 
 def of_environment(settings: Settings) -> Deployments:

@@ -17,6 +17,7 @@ from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, status
 from treadle.gateway.gate import Gate, Principal, Spent
 from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
+from treadle.telemetry import record
 from treadle.wire.json_object import JsonObject
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -274,6 +275,8 @@ class Exchange:
 
     def note(self, gate: Gate) -> None:
         """Hand what it took to the accounts, if an upstream was reached."""
+        said = {"id": self.id, "path": self.scope["path"], "model": self.model, "status": self.status}
+        record("request", said)
         if self.target is None or self.principal is None:
             return
         tags, metadata = self._labels()
