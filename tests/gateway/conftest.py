@@ -28,7 +28,7 @@ WIRES = {"chat": "openai", "gateway": "litellm_proxy", "messages": "anthropic"}
 class MemoryGate:
     """Knows one key, and keeps what was spent."""
 
-    principal_of_key: Principal = Principal("key-1", alias="tests")
+    principal_of_key: Principal = field(default_factory=lambda: Principal("key-1", alias="tests"))
     records: list[Spent] = field(default_factory=list[Spent])
     refuses: Exception | None = None
 
@@ -60,7 +60,7 @@ class Running:
     async def spent(self, count: int = 1) -> list[Spent]:
         """The accounts, once they have `count` entries: a client has its answer before they are written."""
         with anyio.fail_after(5):
-            while len(self.gate.records) < count:
+            while len(self.gate.records) < count:  # noqa: ASYNC110
                 await anyio.sleep(0.005)
         return self.gate.records
 
@@ -91,7 +91,7 @@ async def running(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serving)
         with anyio.fail_after(10):
-            while not addresses:
+            while not addresses:  # noqa: ASYNC110
                 await anyio.sleep(0.005)
         try:
             yield Running(addresses[0], known, app, stop)

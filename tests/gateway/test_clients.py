@@ -33,7 +33,7 @@ def openai_client(url: str, **options: Any) -> openai.AsyncOpenAI:
 
 
 def sent_back(message: Any) -> dict[str, Any]:
-    """An answer's message as it goes into the next request: without what the client itself adds to streams."""
+    """An answer's message as it goes into the next request: without what its client adds."""
     plain: dict[str, Any] = json.loads(message.model_dump_json(exclude_none=True, exclude={"parsed"}))
     for each in plain["tool_calls"]:
         each["function"].pop("parsed_arguments", None)
@@ -53,7 +53,8 @@ async def test_openai_gets_text_whole_and_streamed(upstream: str) -> None:
             whole = await client.chat.completions.create(model="some-model", messages=CHAT_MESSAGES)
             assert whole.choices[0].message.content == "Sunny today."
             assert whole.choices[0].finish_reason == "stop"
-            assert whole.usage is not None and whole.usage.prompt_tokens == 10
+            assert whole.usage is not None
+            assert whole.usage.prompt_tokens == 10
             stream = await client.chat.completions.create(
                 model="some-model", messages=CHAT_MESSAGES, stream=True
             )
@@ -138,8 +139,9 @@ async def test_openai_calls_tools_in_parallel_and_sends_their_results(upstream: 
             "Rome",
         ]
         messages.append(sent_back(message))
-        for each in message.tool_calls:
-            messages.append({"role": "tool", "tool_call_id": each.id, "content": "12 degrees"})
+        messages.extend(
+            {"role": "tool", "tool_call_id": each.id, "content": "12 degrees"} for each in message.tool_calls
+        )
         last = await client.chat.completions.create(model="m", messages=messages, tools=[OPENAI_TOOL])
         assert last.choices[0].message.content == "Both fine."
     sent = json.dumps(fake.requests[1].body)
@@ -151,7 +153,7 @@ async def test_openai_calls_tools_in_parallel_and_sends_their_results(upstream: 
 async def test_anthropic_calls_tools_in_parallel_and_sends_their_results(
     upstream: str, streamed: bool
 ) -> None:
-    async with in_front_of([TWO, say("Both fine.")], upstream) as (made, fake):
+    async with in_front_of([TWO, say("Both fine.")], upstream) as (made, fake):  # noqa: SIM117
         async with anthropic_client(made.url) as client:
             options: Any = {"model": "m", "max_tokens": 50, "tools": [ANTHROPIC_TOOL]}
             if streamed:
@@ -342,7 +344,7 @@ async def test_anthropic_gets_the_upstreams_error_as_its_own(
 async def test_a_stream_that_the_upstream_cuts_ends_in_an_error_for_openai(upstream: str) -> None:
     script: Script = [cut(say("A rather long answer, in several pieces."), after=400)]
     async with in_front_of(script, upstream) as (made, _), openai_client(made.url) as client:
-        with pytest.raises(openai.APIError):
+        with pytest.raises(openai.APIError):  # noqa: PT012
             stream = await client.chat.completions.create(model="m", messages=CHAT_MESSAGES, stream=True)
             async for _ in stream:
                 pass
@@ -377,7 +379,7 @@ async def test_a_client_that_leaves_ends_the_call_of_the_upstream(upstream: str,
         (record,) = await made.spent()
         assert record.status == 499
         with anyio.fail_after(5):
-            while not fake.disconnects:
+            while not fake.disconnects:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 
 
@@ -389,13 +391,13 @@ async def test_a_silent_stream_is_kept_alive_when_it_is_translated() -> None:
     for wire, ask in (("messages", "openai"), ("chat", "anthropic")):
         async with in_front_of([step], wire, limits=limits) as (made, _):
             if ask == "openai":
-                async with openai_client(made.url) as client:
+                async with openai_client(made.url) as client:  # noqa: SIM117
                     async with client.chat.completions.with_streaming_response.create(
                         model="m", messages=CHAT_MESSAGES, stream=True
                     ) as response:
                         text = (await response.read()).decode()
             else:
-                async with anthropic_client(made.url) as client2:
+                async with anthropic_client(made.url) as client2:  # noqa: SIM117
                     async with client2.messages.with_streaming_response.create(
                         model="m", max_tokens=9, messages=CHAT_MESSAGES, stream=True
                     ) as response2:
@@ -407,17 +409,19 @@ async def test_a_silent_stream_is_kept_alive_when_it_is_translated() -> None:
 async def test_what_only_messages_can_say_is_carried_to_openai_and_back() -> None:
     thought = Thinking("Hmm.", "c2ln")
     assert thought.signature
-    async with in_front_of([think("Hmm.", signature="c2ln") + say("Yes."), say("Done.")], "messages") as (
-        made,
-        fake,
+    async with (
+        in_front_of([think("Hmm.", signature="c2ln") + say("Yes."), say("Done.")], "messages") as (
+            made,
+            fake,
+        ),
+        openai_client(made.url) as client,
     ):
-        async with openai_client(made.url) as client:
-            first: Any = await client.chat.completions.create(model="m", messages=CHAT_MESSAGES)
-            message: Any = first.choices[0].message.model_dump(exclude_none=True)
-            kinds = [block["type"] for block in message["provider_specific_fields"]["blocks"]]
-            assert kinds == ["thinking", "text"]
-            await client.chat.completions.create(
-                model="m", messages=[*CHAT_MESSAGES, message, {"role": "user", "content": "Go on."}]
-            )
+        first: Any = await client.chat.completions.create(model="m", messages=CHAT_MESSAGES)
+        message: Any = first.choices[0].message.model_dump(exclude_none=True)
+        kinds = [block["type"] for block in message["provider_specific_fields"]["blocks"]]
+        assert kinds == ["thinking", "text"]
+        await client.chat.completions.create(
+            model="m", messages=[*CHAT_MESSAGES, message, {"role": "user", "content": "Go on."}]
+        )
     body: Any = fake.requests[1].body
     assert body["messages"][1]["content"][0] == {"type": "thinking", "thinking": "Hmm.", "signature": "c2ln"}

@@ -224,9 +224,11 @@ async def test_a_path_and_a_method_that_are_not_there_are_refused_in_the_dialect
         theirs = await raw(made.url, post("/v1/nothing", b"", headers="anthropic-version: 2023-06-01\r\n"))
         get = await raw(made.url, post(CHAT, b"").replace(b"POST", b"GET"))
         put = await raw(made.url, post("/v1/models", b"").replace(b"POST", b"PUT"))
-    assert gone.startswith(b"HTTP/1.1 404") and "param" in error_of(gone)
+    assert gone.startswith(b"HTTP/1.1 404")
+    assert "param" in error_of(gone)
     assert json.loads(body_of(theirs))["error"]["type"] == "not_found_error"
-    assert get.startswith(b"HTTP/1.1 405") and put.startswith(b"HTTP/1.1 405")
+    assert get.startswith(b"HTTP/1.1 405")
+    assert put.startswith(b"HTTP/1.1 405")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ async def test_a_server_that_stops_lets_requests_finish_and_takes_no_new_ones(st
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, "old")
             with anyio.fail_after(5):
-                while not fake.requests:
+                while not fake.requests:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
             made.stop()
             await anyio.sleep(0.15)
@@ -287,7 +289,7 @@ async def test_a_server_that_stops_lets_requests_finish_and_takes_no_new_ones(st
 async def test_a_server_that_stops_tells_those_who_do_not_finish_in_time() -> None:
     body = b'{"model":"m","messages":[],"stream":true}'
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    async with raw_upstream(head, b'data: {"choices":[]}\n\n', b"", pause_s=20) as up:
+    async with raw_upstream(head, b'data: {"choices":[]}\n\n', b"", pause_s=20) as up:  # noqa: SIM117
         async with running(table(to("chat", up.base)), grace_s=0.2) as made:
 
             async def ask(path: str) -> None:
@@ -297,7 +299,7 @@ async def test_a_server_that_stops_tells_those_who_do_not_finish_in_time() -> No
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask, CHAT)
                 with anyio.fail_after(5):
-                    while not up.requests:
+                    while not up.requests:  # noqa: ASYNC110
                         await anyio.sleep(0.01)
                 await anyio.sleep(0.1)
                 made.stop()
@@ -316,7 +318,8 @@ async def test_pages_need_no_key_and_load_nothing_from_elsewhere() -> None:
                 assert described["openapi"] == "3.1.0"
                 assert {CHAT, MESSAGES, "/v1/models", "/v1/models/{model}"} <= described["paths"].keys()
             if path == "/docs":
-                assert b"http://" not in body_of(got) and b"https://" not in body_of(got)
+                assert b"http://" not in body_of(got)
+                assert b"https://" not in body_of(got)
                 assert b"default-src 'none'" in got
 
 

@@ -55,7 +55,8 @@ async def test_another_name_of_the_model_changes_nothing_but_the_name() -> None:
 
 
 async def test_the_provider_gets_its_key_and_the_betas_and_nothing_else_of_the_client() -> None:
-    headers = "anthropic-beta: one,two\r\nanthropic-version: 2099-01-01\r\ncookie: c=1\r\nx-forwarded-for: 1.2.3.4\r\n"
+    headers = "anthropic-beta: one,two\r\nanthropic-version: 2099-01-01\r\ncookie: c=1\r\n"
+    headers += "x-forwarded-for: 1.2.3.4\r\n"
     async with raw_upstream(http(b"{}")) as up, running(table(to("messages", up.base))) as made:
         await raw(made.url, post(PATHS["messages"], ODD, headers=headers))
     sent = up.headers()
@@ -157,7 +158,7 @@ async def test_the_next_deployment_is_asked_when_the_first_cannot_answer(wire: s
 
 
 async def test_a_request_that_is_wrong_is_not_sent_to_the_next_deployment() -> None:
-    async with raw_upstream(http(b'{"error":{}}', "400 Wrong")) as bad, raw_upstream(http(b"{}")) as up:
+    async with raw_upstream(http(b'{"error":{}}', "400 Wrong")) as bad, raw_upstream(http(b"{}")) as up:  # noqa: SIM117
         async with running(table(to("chat", bad.base, "m", "a"), to("chat", up.base, "m", "b"))) as made:
             got = await raw(made.url, post(PATHS["chat"], b'{"model":"m","messages":[]}'))
     assert got.startswith(b"HTTP/1.1 400")
@@ -178,7 +179,7 @@ async def test_a_fallback_may_lie_on_the_other_wire() -> None:
         "id": "1",
         "choices": [{"message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}],
     }
-    async with (
+    async with (  # noqa: SIM117
         raw_upstream(http(b"{}", "500 Broken")) as bad,
         raw_upstream(http(json.dumps(chat).encode())) as up,
     ):

@@ -38,7 +38,8 @@ def serve(
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     lines: list[str] = []
     try:
         for line in process.stdout:
@@ -57,7 +58,8 @@ def address_and_key(lines: list[str]) -> tuple[str, str]:
     text = "\n".join(lines)
     address = re.search(r"listening on (http://\S+)", text)
     key = re.search(r"admin key .*: (sk-\S+)", text)
-    assert address and key, text
+    assert address, text
+    assert key, text
     return address[1], key[1]
 
 
@@ -65,8 +67,8 @@ def test_it_tells_its_address_its_key_and_a_line_that_works(tmp_path: Path) -> N
     config = tmp_path / "config.yaml"
     with running([say("Hello.")], api_key="sk-up-0123") as fake:
         config.write_text(
-            "model_list:\n- model_name: mine\n  litellm_params: {model: openai/m, api_key: os.environ/UP_KEY, "
-            f"api_base: {fake.base_url}, rpm: 9}}\n",
+            "model_list:\n- model_name: mine\n  litellm_params: {model: openai/m, "
+            f"api_key: os.environ/UP_KEY, api_base: {fake.base_url}, rpm: 9}}\n",
             "utf-8",
         )
         began = time.monotonic()
