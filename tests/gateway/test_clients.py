@@ -27,7 +27,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n0000").decode()
 upstreams = pytest.mark.parametrize("upstream", ["chat", "messages"])
 
 
-def openai_client(url: str, **options: Any) -> openai.AsyncOpenAI:
+def openai_client(url: str, **options: Any) -> Any:
     http = openai.DefaultAsyncHttpxClient(trust_env=False)  # a proxy is none of a loopback server's business
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, http_client=http, **options)
 
@@ -41,7 +41,7 @@ def sent_back(message: Any) -> dict[str, Any]:
     return plain
 
 
-def anthropic_client(url: str, **options: Any) -> anthropic.AsyncAnthropic:
+def anthropic_client(url: str, **options: Any) -> Any:
     http = anthropic.DefaultAsyncHttpxClient(trust_env=False)
     return anthropic.AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0, http_client=http, **options)
 

@@ -116,7 +116,7 @@ async def test_where_it_may_the_key_of_the_server_does_not_go_there() -> None:
     async with raw_upstream(http(b"{}")) as own, raw_upstream(http(b"{}")) as theirs:
         deployment = to("chat", own.base, client_credentials=frozenset({"api_base", "api_key"}))
         async with running(table(deployment)) as made:
-            said = {"model": "m", "messages": [], "api_base": theirs.base, "api_key": "sk-of-client"}
+            said: dict[str, Any] = {"model": "m", "messages": [], "api_base": theirs.base, "api_key": "sk-of-client"}
             got = await raw(made.url, post(CHAT, json.dumps(said).encode()))
             assert got.startswith(b"HTTP/1.1 200")
     assert own.requests == []
@@ -265,6 +265,7 @@ async def test_a_server_that_stops_lets_requests_finish_and_takes_no_new_ones(st
         {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": streamed}
     ).encode()
     answers: dict[str, bytes] = {}
+    ready = b""
     async with in_front_of([step], "chat") as (made, fake):
 
         async def ask(name: str) -> None:

@@ -146,7 +146,7 @@ async def test_tags_and_metadata_go_to_the_accounts_and_the_provider_gets_what_i
 @pytest.mark.parametrize("wire", PATHS)
 @pytest.mark.parametrize("first", ["500 Broken", "429 Slow", "529 Full", "nobody"])
 async def test_the_next_deployment_is_asked_when_the_first_cannot_answer(wire: str, first: str) -> None:
-    good = {"id": "1", "type": "message", "content": [], "choices": []}
+    good: dict[str, Any] = {"id": "1", "type": "message", "content": [], "choices": []}
     async with raw_upstream(http(b"{}", first)) as bad, raw_upstream(http(json.dumps(good).encode())) as up:
         base = "http://127.0.0.1:9" if first == "nobody" else bad.base
         async with running(table(to(wire, base, "m", "first"), to(wire, up.base, "m", "second"))) as made:
