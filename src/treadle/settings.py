@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+REFERENCE = "os.environ/"
+"""How a configuration file names a variable in place of a value: LiteLLM's way."""
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 

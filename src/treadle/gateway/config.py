@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from treadle.errors import InvalidArgument
 from treadle.gateway.deployments import CLIENT_CREDENTIALS, Deployment, Deployments
-from treadle.settings import Settings
+from treadle.settings import REFERENCE, Settings
 
-_VARIABLE = "os.environ/"
 _TRANSPORT = frozenset({"timeout", "extra_headers", "api_version"})
 _NOT_SENT = frozenset(
     {"rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "max_parallel_requests"}
@@ -108,16 +107,16 @@ class _Reader:
         return cast("str | None", self._resolved(value, f"{place}.{name}"))
 
     def _resolved(self, value: Any, place: str) -> Any:
-        """`value` with each `os.environ/NAME` in it replaced by that variable."""
+        """`value` with each reference to a variable in it replaced by that variable."""
         if isinstance(value, dict):
             items = cast("dict[str, Any]", value).items()
             return {name: self._resolved(inner, f"{place}.{name}") for name, inner in items}
         if isinstance(value, list):
             inside = enumerate(cast("list[Any]", value))
             return [self._resolved(inner, f"{place}[{at}]") for at, inner in inside]
-        if not isinstance(value, str) or not value.startswith(_VARIABLE):
+        if not isinstance(value, str) or not value.startswith(REFERENCE):
             return value
-        name = value.removeprefix(_VARIABLE)
+        name = value.removeprefix(REFERENCE)
         found = self.settings.first((name,))
         if found is None:
             raise InvalidArgument(f"{place} is the variable {name}, which is not set")

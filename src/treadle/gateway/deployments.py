@@ -94,9 +94,11 @@ class Target:
 
     def cost(self, usage: Usage) -> float | None:
         """US dollars by list price, where the provider itself is asked."""
-        if self.provider is None or self.route.elsewhere:
-            return None
-        return price(self.provider.prefix, self.name, usage)
+        return price(self._priced, self.name, usage) if self._priced else None
+
+    @cached_property
+    def _priced(self) -> str | None:
+        return None if self.provider is None or self.route.elsewhere else self.provider.prefix
 
 
 @dataclass(frozen=True)
