@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.containers import containers
 from benchmarks.environments import make
 from benchmarks.files import files
+from benchmarks.gateway import gateway
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
 from benchmarks.programs import programs
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "files": files,
     "containers": containers,
     "programs": programs,
+    "gateway": gateway,
 }
 
 

@@ -60,6 +60,15 @@ LOOPS = (
     ),
 )
 
+PROXY = Peer(
+    "litellm-proxy",
+    "litellm",
+    "litellm[proxy]==1.105.5",
+    "litellm",  # its command
+    (),
+    {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_TELEMETRY": "False"},
+)
+
 MONTY = Peer("pydantic-monty", "pydantic-monty", "pydantic-monty==1.4.0", "monty")
 
 
@@ -73,7 +82,7 @@ def installed(peers: Sequence[Peer] = LOOPS) -> list[Peer]:
 
 def make() -> None:
     """Make the environments of all peers."""
-    for peer in (*LOOPS, MONTY):
+    for peer in (*LOOPS, MONTY, PROXY):
         if not peer.python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(peer.python.parent.parent)], check=True)
         subprocess.run([peer.python, "-m", "pip", "install", "-q", peer.requirement], check=True)

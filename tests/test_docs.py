@@ -280,7 +280,7 @@ def test_every_command_that_a_page_shows_can_be_given(place: str, line: str) -> 
 def test_every_option_of_every_command_is_told() -> None:
     page = DOCS / "cli.md"
     told = {(row[0], row[1].split(" ")[0]) for row in table(page, "Command")}
-    for name in ("run", "packages build"):
+    for name in ("run", "packages build", "serve"):
         told |= {(name, row[0].split(" ")[0]) for row in table(page, f"Option of `{name}`")}
     there = {
         (name, option)

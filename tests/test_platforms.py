@@ -20,6 +20,7 @@ for name in HIDDEN:
 
 import asyncio, pkgutil, socket, subprocess, threading  # the standard library needs what is taken away next
 import aiohttp.web, anyio, click, jsonschema, docstring_parser, sysconfig, zoneinfo
+import starlette.responses, starlette.routing, uvicorn.protocols.http.httptools_impl
 from pydantic import BaseModel, TypeAdapter
 
 sysconfig.get_config_vars()

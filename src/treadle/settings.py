@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+REFERENCE = "os.environ/"
+"""How a configuration file names a variable in place of a value: LiteLLM's way."""
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
@@ -27,6 +30,16 @@ class Settings:
     def use_litellm_proxy(self) -> bool:
         """`USE_LITELLM_PROXY`: a model without a prefix goes to the gateway too."""
         return self.environment.get("USE_LITELLM_PROXY", "").strip().lower() in _TRUE
+
+    @property
+    def master_key(self) -> str | None:
+        """`TREADLE_MASTER_KEY`: the admin key of `treadle serve`."""
+        return self.first(("TREADLE_MASTER_KEY",))
+
+    @property
+    def upstream_key(self) -> str | None:
+        """`TREADLE_UPSTREAM_KEY`: the key that goes to the address of `treadle serve --upstream`."""
+        return self.first(("TREADLE_UPSTREAM_KEY",))
 
 
 def certificates() -> tuple[str, ...]:

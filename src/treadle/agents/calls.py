@@ -101,13 +101,29 @@ def _start(
     if not isinstance(stream, bool):
         raise InvalidType(f"stream must be True or False, not {stream!r}")
     check_model(model)
+    given = {name: _copied(name, value) for name, value in parameters.items() if value is not None}
+    route = _route(model, given) if isinstance(model, str) else None
+    request, connected = read_call(messages, given, cast("str | Model", model), route)
+    return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)
+
+
+def read_call(
+    messages: object, given: Mapping[str, Any], model: str | Model, route: Route | None
+) -> tuple[ModelRequest, Model]:
+    """A call of `completion` as a request, checked, and the model that it goes to.
+
+    Args:
+        messages: of Chat Completions, with what they carry.
+        given: parameters, JSON that nobody else changes.
+        model: a model, or the name of the one that `route` connects to.
+        route: where one is known.
+    """
     conversation = read_conversation(messages)
     if not conversation.messages:
         raise InvalidArgument("messages is empty: there is nothing to answer")
-    given = {name: _copied(name, value) for name, value in parameters.items() if value is not None}
-    wanted = given.pop("container", None)
-    route = _route(model, given) if isinstance(model, str) else None
-    read = read_parameters(route.parameters if route else given)
+    wanted = given.get("container")
+    rest = route.parameters if route and isinstance(model, str) else given
+    read = read_parameters({name: value for name, value in rest.items() if name != "container"})
     tools = read.get("tools", ())
     if route and tools:
         read["tools"] = tools = sendable(route.model, route.provider, tools)
@@ -116,13 +132,13 @@ def _start(
     container = usable_container(wanted, told, needed=code and resumes(conversation.messages))
     if container is not None:
         read["extra"] = {**read.get("extra", {}), "container": container}
-    connected = route.connect() if route else cast("Model", model)
+    connected = cast("Route", route).connect() if isinstance(model, str) else model
     request = ModelRequest(connected.name, conversation.messages, **read)
     check_tools(request)
     check_results(request)
     if check := getattr(connected, "check", None):
         check(request)
-    return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)
+    return request, connected
 
 
 def _copied(name: str, value: object) -> object:

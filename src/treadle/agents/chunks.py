@@ -83,9 +83,9 @@ async def _chunks(model: Model, request: ModelRequest) -> AsyncGenerator[dict[st
                 last = list(writer.feed(delta))
                 continue
             for chunk in writer.feed(delta):
-                yield _with_callers(chunk)
+                yield with_callers(chunk)
         reply = work.result()
-        for chunk in _endings(reply, last):
+        for chunk in endings(reply, last):
             yield chunk
     finally:
         for task in (work, ends):
@@ -98,20 +98,23 @@ async def _end_of(work: "asyncio.Task[Reply]", told: "asyncio.Queue[Delta | None
     await told.put(None)
 
 
-def _with_callers(chunk: dict[str, Any]) -> dict[str, Any]:
+def with_callers(chunk: dict[str, Any]) -> dict[str, Any]:
+    """`chunk`, whose calls each say who made them."""
     for call in chunk["choices"][0]["delta"].get("tool_calls") or ():
         if "id" in call:
             call.setdefault("caller", DIRECT)
     return chunk
 
 
-def _endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The last chunks: what the message and its calls carry, and why it ended."""
     if not last:
         raise BadResponse("the provider's stream has no end")
     *others, end = last
     if carried := carried_fields(reply):
-        calls = [{"index": index, FIELD: carried} for index, _ in enumerate(reply.message.calls)]
+        # OpenAI's client reads the function of every piece of a call
+        rest = {"function": {"arguments": ""}, FIELD: carried}
+        calls = [{"index": index, **rest} for index, _ in enumerate(reply.message.calls)]
         delta = {FIELD: message_fields(reply), **({"tool_calls": calls} if calls else {})}
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
         yield {**{k: v for k, v in end.items() if k != "container"}, "choices": [choice]}

@@ -98,6 +98,36 @@ def run(**options: Any) -> None:
 
 
 @treadle.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="LiteLLM's config.yaml: the models and their upstreams.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=4000, show_default=True, help="0 for any that is free."
+)
+@click.option(
+    "--upstream", metavar="URL", help="The one server that all requests go to, whatever model they name."
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that running requests have when the server stops.",
+)
+def serve(**options: Any) -> None:
+    """Serve models to clients of OpenAI and of Anthropic.
+
+    Without --config and --upstream: those of the providers whose key variables are set, by PROVIDER/MODEL.
+    """
+    from treadle.cli.serve import run_server
+
+    raise SystemExit(run_server(**options))
+
+
+@treadle.command()
 def demo() -> None:
     """Show both loops at work, with a scripted model: no key, no network.
 

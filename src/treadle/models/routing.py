@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
 from treadle.conversation.blocks import EMPTY
@@ -14,6 +14,9 @@ from treadle.models.base import Model
 from treadle.models.programmatic import BETA_HEADER, Betas
 from treadle.models.providers import PROVIDERS, Provider, below, provider_of, versioned
 from treadle.settings import Settings
+
+if TYPE_CHECKING:
+    from treadle.models.http import Endpoint
 
 GATEWAY = "litellm_proxy"
 AWS_KEYS = frozenset(
@@ -201,16 +204,29 @@ class Route:
         kwargs |= {name: value for name, value in given.items() if value is not None}
         return LiteLLM(self.model, {k: v for k, v in kwargs.items() if not k.startswith("stream")})
 
-    def _chat(self, provider: Provider) -> Model:
-        from treadle.models.chat_completions import ChatCompletions
+    def endpoint(self, provider: Provider) -> "Endpoint":
+        """Where and how `provider`, that of this route, is reached."""
         from treadle.models.http import Endpoint
 
-        url, headers = self._chat_address(provider)
+        if provider.wire == "anthropic_messages":
+            url = self._url(provider, "/messages")
+            keys = dict.fromkeys(provider.key_headers, self.key or "")
+            headers = self._headers({**keys, "anthropic-version": "2023-06-01"})
+        else:
+            url, headers = self._chat_address(provider)
+        return Endpoint(url, provider.prefix, headers, self.key or "", **self._transport())
+
+    def _chat(self, provider: Provider) -> Model:
+        from treadle.models.chat_completions import ChatCompletions
+
+        endpoint = self.endpoint(provider)
         if provider.prefix == GATEWAY:
+            headers = dict(endpoint.headers)
             _add_gateway_headers(headers, self.metadata)
+            endpoint = replace(endpoint, headers=headers)
         return ChatCompletions(
             self.name,
-            Endpoint(url, provider.prefix, headers, self.key or "", **self._transport()),
+            endpoint,
             # at somebody else's address, the same prefix stands for servers that want back what they sent
             replace(provider.dialect, drops=frozenset()) if self.elsewhere else provider.dialect,
             replace(provider.abilities, programmatic=provider.programmatic),
@@ -233,15 +249,15 @@ class Route:
 
     def _anthropic(self, provider: Provider) -> Model:
         from treadle.models.anthropic_messages import AnthropicMessages
-        from treadle.models.http import Endpoint
 
-        keys = dict.fromkeys(provider.key_headers, self.key or "")
-        headers = self._headers({**keys, "anthropic-version": "2023-06-01"})
+        endpoint = self.endpoint(provider)
+        headers = dict(endpoint.headers)
         betas = self._betas(headers)
-        url = self._url(provider, "/messages")
-        endpoint = Endpoint(url, provider.prefix, headers, self.key or "", **self._transport())
         return AnthropicMessages(
-            self.name, endpoint, body=self.kwargs.get("extra_body") or EMPTY, betas=betas
+            self.name,
+            replace(endpoint, headers=headers),
+            body=self.kwargs.get("extra_body") or EMPTY,
+            betas=betas,
         )
 
     def _bedrock(self, provider: Provider) -> Model:

@@ -43,18 +43,18 @@ def loads(text: str) -> object:
     return _DECODER.decode(text)
 
 
-def _finite(digits: str) -> float:
+def finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError(f"{digits[:40]} is beyond the numbers of a float")
     return number
 
 
-def _no_constant(name: str) -> float:
+def no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)
 
 
 def _character(escape: re.Match[str]) -> str:

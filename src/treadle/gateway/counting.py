@@ -1,0 +1,105 @@
+"""The usage in answers that pass through: read from their bytes, without parsing what does not hold it."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from treadle.conversation.blocks import Wire
+from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.wire.anthropic_messages import responses as messages
+from treadle.wire.chat_completions import responses as chat
+
+_COUNTED = re.compile(rb'"usage"\s*:\s*\{')
+"""Within a JSON string its quotes would be escaped: what is found is a member."""
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+_HELD_BYTES = 1024 * 1024
+"""A longer line is passed on as it comes: no event with a usage is that long."""
+
+
+def usage_of(wire: Wire, raw: object) -> Usage:
+    """The counts of a `usage` as the wire has it."""
+    return messages.read_usage(raw) if wire == "anthropic_messages" else chat.read_usage(raw)
+
+
+def usage_of_body(wire: Wire, body: bytes) -> tuple[Usage, float | None]:
+    """The usage of a whole answer, and its cost in US dollars where the upstream says it."""
+    if not _COUNTED.search(body):
+        return NO_USAGE, None
+    raw = _object(body).get("usage")
+    return usage_of(wire, raw), chat.read_cost(raw)
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream on its way through: whole lines are given on, and the usage is noted."""
+
+    wire: Wire
+    takes_out: bool = False
+    """Whether the chunk that has nothing but the usage is for us alone."""
+    raw: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
+    """The usage so far, as the wire has it."""
+    _rest: bytes = field(default=b"", init=False)
+
+    @property
+    def usage(self) -> Usage:
+        return usage_of(self.wire, self.raw) if self.raw else NO_USAGE
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What can go on: an event or a line whose end is not here yet is held back."""
+        data = self._rest + chunk if self._rest else chunk
+        if self.takes_out:
+            end = max(
+                data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0,
+                data.rfind(b"\n\r\n") + 3 if b"\n\r\n" in data else 0,
+            )
+        else:
+            end = data.rfind(b"\n") + 1
+        if len(data) - end > _HELD_BYTES:
+            end = len(data)
+        self._rest = data[end:]
+        return self._read(data[:end])
+
+    def end(self) -> bytes:
+        """What is left when the stream has ended."""
+        rest, self._rest = self._rest, b""
+        return self._read(rest)
+
+    def _read(self, data: bytes) -> bytes:
+        if not _COUNTED.search(data):
+            return data
+        kept: list[bytes] = []
+        at = 0
+        for found in (*_EVENT_END.finditer(data), None):
+            end = found.end() if found else len(data)
+            event = data[at:end]
+            if not (self._is_usage_alone(event) and self.takes_out):
+                kept.append(event)
+            at = end
+        return b"".join(kept)
+
+    def _is_usage_alone(self, event: bytes) -> bool:
+        """Notes the usage that `event` has; whether there is nothing else in it."""
+        if not _COUNTED.search(event):
+            return False
+        lines = (line.removeprefix(b"data:") for line in event.splitlines() if line.startswith(b"data:"))
+        said = _object(b"\n".join(lines))
+        choices: object = said.get("choices")
+        holders: list[object] = [said, said.get("message")]
+        if isinstance(choices, list):
+            holders += cast("list[object]", choices)
+        for holder in holders:
+            usage = cast("dict[str, Any]", holder).get("usage") if isinstance(holder, dict) else None
+            if isinstance(usage, dict):
+                known = cast("dict[str, Any]", usage)
+                self.raw |= {name: value for name, value in known.items() if value is not None}
+        return choices == []
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    try:
+        read: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}

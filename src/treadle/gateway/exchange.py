@@ -1,0 +1,320 @@
+"""One request on the hot routes and its answer: read within limits, watched, and told how it ended."""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, cast
+
+from treadle.conversation.blocks import Wire
+from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.errors import TreadleError
+from treadle.gateway.deployments import Target
+from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, status
+from treadle.gateway.gate import Gate, Principal, Spent
+from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
+from treadle.telemetry import record
+from treadle.wire.json_object import JsonObject
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+OUR_ID = b"x-treadle-request-id"
+COST = b"x-litellm-response-cost"
+CLIENT_LEFT = 499
+_MODEL_CHARS = 256
+_TAGS = 100
+_LOGGER = logging.getLogger("treadle")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much, and how long."""
+
+    body_bytes: int = 32 * 1024 * 1024
+    body_s: float = 60.0
+    """From the first to the last byte of a body."""
+    upload_bytes: int = 512 * 1024 * 1024
+    """Of a form, which holds files."""
+    exchange_s: float = 660.0
+    """For one request with its answer: a little more than a model call may take."""
+    keepalive_s: float = 15.0
+    """How long a stream is silent at most."""
+
+
+class Broken(Failed):
+    """A fault of ours."""
+
+    status = 500
+
+
+class Deadline(Refused):
+    """The client was too slow."""
+
+    status = 408
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+def secret_of(headers: Mapping[bytes, bytes]) -> str:
+    """The key that a request carries.
+
+    Raises:
+        Unauthorized: none.
+    """
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    secret = token.strip() if scheme.lower() == b"bearer" else b""
+    secret = secret or headers.get(b"x-api-key", b"").strip()
+    if not secret:
+        raise Unauthorized("there is no key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'")
+    return secret.decode("latin-1")
+
+
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: it is longer than allowed.
+        Deadline: it did not come in time.
+        ClientLeft: the client did not wait.
+    """
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > limits.body_bytes:
+        raise _too_large(limits)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if size > limits.body_bytes:
+                    raise _too_large(limits)
+                pieces.append(piece)
+                if not message.get("more_body"):
+                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    except TimeoutError:
+        raise Deadline(f"the body did not come within {limits.body_s:g} s") from None
+
+
+def _too_large(limits: Limits) -> TooLarge:
+    return TooLarge(f"the body is longer than the {limits.body_bytes} bytes that are allowed")
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before the answer was whole."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request on its way, and what is known of it so far."""
+
+    scope: Mapping[str, Any]
+    receive: Receive
+    send: Send
+    wire: Wire
+    limits: Limits
+    id: str = field(default_factory=request_id)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+    headers: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    principal: Principal | None = None
+    raw: bytes = b""
+    body: JsonObject = field(default_factory=lambda: JsonObject("{}", {}, {}))
+    model: str = ""
+    target: Target | None = None
+    """The last one that the request was sent to."""
+    status: int = 200
+    usage: Usage = NO_USAGE
+    cost: float | None = None
+    started: bool = False
+    """Whether the head of the answer is out."""
+    streaming: bool = False
+    _task: "asyncio.Task[Any] | None" = None
+    _watcher: "asyncio.Task[None] | None" = None
+    _why: str = ""
+    """Why we cancelled our own work, if we did."""
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the client asked for a stream."""
+        return self.body.values.get("stream") is True
+
+    def header(self, name: bytes) -> str:
+        return self.headers.get(name, b"").decode("latin-1")
+
+    async def read(self, gate: Gate) -> None:
+        """Key, body and model.
+
+        Raises:
+            Refused: one of them cannot be used.
+        """
+        self.headers = dict(self.scope["headers"])
+        self.principal = await gate.principal(secret_of(self.headers))
+        self.raw = await read_body(self.receive, self.headers, self.limits)
+        try:
+            self.body = JsonObject.read(self.raw)
+        except RecursionError:
+            raise Refused("the body is nested too deeply") from None
+        except ValueError as error:
+            said = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise Refused(f"the body cannot be read as JSON: {said}") from None
+        model = self.body.values.get("model")
+        if not isinstance(model, str) or not model:
+            raise Refused("the body names no model: 'model' must be a text", param="model")
+        if len(model) > _MODEL_CHARS:
+            raise Refused(f"a model's name has no more than {_MODEL_CHARS} characters", param="model")
+        if not isinstance(self.body.values.get("stream", False), bool | None):
+            raise Refused("'stream' must be true or false", param="stream")
+        self.model = model
+
+    async def run(self, work: Awaitable[None]) -> None:
+        """Do `work` as long as the client waits, and tell it what went wrong."""
+        self._task = asyncio.current_task()
+        try:
+            async with asyncio.timeout(self.limits.exchange_s):
+                await work
+        except ClientLeft:
+            self.status = CLIENT_LEFT
+        except TreadleError as error:
+            await self.fail(error)
+        except TimeoutError:
+            await self.fail(Failed(f"there was no whole answer within {self.limits.exchange_s:g} s"))
+        except asyncio.CancelledError:
+            if not self._why or self._task is None:
+                raise
+            self._task.uncancel()
+            if self._why == "left":
+                self.status = CLIENT_LEFT
+            else:
+                await self.fail(Unavailable("the server stops: send the request again", retry_after_s=1))
+        except Exception:  # the top of a request
+            _LOGGER.exception("request %s failed", self.id)
+            await self.fail(Broken("the server failed; its log has the reason"))
+        finally:
+            if self._watcher is not None:
+                self._watcher.cancel()
+
+    def watch(self) -> None:
+        """From now on, cancel the work if the client leaves. Its body must have been read."""
+        # owned by `run`, which ends it
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self._cancel("left")
+
+    def stop(self) -> None:
+        """End it because the server stops."""
+        self._cancel("stop")
+
+    def _cancel(self, why: str) -> None:
+        if self._task is not None and not self._why:
+            self._why = why
+            self._task.cancel()
+
+    # The answer
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """The answer in one piece."""
+        self.started = True
+        self.status = status
+        head = [*headers, (b"content-length", b"%d" % len(body)), (OUR_ID, self.id.encode())]
+        await self.send({"type": "http.response.start", "status": status, "headers": head})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """The head of a stream."""
+        self.started = self.streaming = True
+        self.status = status
+        head = [*headers, (OUR_ID, self.id.encode())]
+        await self.send({"type": "http.response.start", "status": status, "headers": head})
+
+    async def piece(self, body: bytes) -> None:
+        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, body: bytes = b"") -> None:
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def fail(self, error: TreadleError) -> None:
+        """Tell the client, in whichever way it can still be told."""
+        self.status = status(error)
+        if self.streaming:
+            await self.end(error_event(self.wire, error, self.id))
+        elif not self.started:
+            code, headers, body = error_answer(self.wire, error, self.id)
+            self.started = True
+            head = [*headers, (OUR_ID, self.id.encode())]
+            if code in (408, 413):  # what is left of the body is not read
+                head.append((b"connection", b"close"))
+            await self.send({"type": "http.response.start", "status": code, "headers": head})
+            await self.send({"type": "http.response.body", "body": body})
+
+    def own_headers(self) -> Headers:
+        """What our own answers carry."""
+        headers: Headers = [(REQUEST_ID[self.wire], self.id.encode())]
+        return headers if self.cost is None else [*headers, (COST, f"{self.cost:.10g}".encode())]
+
+    def count(self, usage: Usage, cost: float | None = None) -> None:
+        """Note what the upstream counted; `cost` is what it said itself."""
+        self.usage = usage
+        self.cost = self.target.cost(usage) if cost is None and self.target else cost
+
+    # The accounts
+
+    def note(self, gate: Gate) -> None:
+        """Hand what it took to the accounts, if an upstream was reached."""
+        said = {"id": self.id, "path": self.scope["path"], "model": self.model, "status": self.status}
+        record("request", said)
+        if self.target is None or self.principal is None:
+            return
+        tags, metadata = self._labels()
+        gate.spent(
+            Spent(
+                self.id,
+                self.principal,
+                self.at,
+                self.scope["path"],
+                self.model,
+                self.target.model,
+                self.status,
+                self.usage,
+                self.cost,
+                time.monotonic() - self.began,
+                tags,
+                metadata,
+            )
+        )
+
+    def _labels(self) -> tuple[tuple[str, ...], Mapping[str, object]]:
+        """Tags and metadata, of headers and body."""
+        body: object = self.body.values.get("metadata")
+        given = dict(cast("dict[str, object]", body)) if isinstance(body, dict) else {}
+        named: object = given.pop("tags", None)
+        listed = cast("list[object]", named) if isinstance(named, list) else []
+        tags = [tag for tag in listed if isinstance(tag, str)]
+        tags = (
+            [*self.header(b"x-litellm-tags").split(","), *tags] if b"x-litellm-tags" in self.headers else tags
+        )
+        if text := self.header(b"x-litellm-spend-logs-metadata"):
+            given |= _object(text)
+        return tuple(dict.fromkeys(tag for each in tags if (tag := each.strip()[:256])))[:_TAGS], given
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        read: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, object]", read) if isinstance(read, dict) else {}

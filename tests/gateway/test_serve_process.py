@@ -1,0 +1,166 @@
+"""`treadle serve` as a process: its first lines, how fast they come, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import openai
+import pytest
+
+import treadle
+from treadle import Harness, sandbox
+from treadle.testing import call, say, slow
+from treadle.testing.upstream import running
+
+START_LIMIT_S = 6.0
+"""On a machine that others use too; `python -m benchmarks gateway` has the real figure."""
+
+
+@contextmanager
+def serve(
+    *arguments: str, variables: Mapping[str, str]
+) -> Generator[tuple["subprocess.Popen[str]", list[str]]]:
+    """The process, and what it printed until it was ready."""
+    environment = {
+        k: v for k, v in os.environ.items() if not k.endswith(("_KEY", "_BASE", "_proxy", "_PROXY"))
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "treadle.cli.main", "serve", "--port", "0", *arguments],
+        env={**environment, "PYTHONUNBUFFERED": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if line.startswith("try: "):
+                break
+        yield process, lines
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def address_and_key(lines: list[str]) -> tuple[str, str]:
+    text = "\n".join(lines)
+    address = re.search(r"listening on (http://\S+)", text)
+    key = re.search(r"admin key .*: (sk-\S+)", text)
+    assert address, text
+    assert key, text
+    return address[1], key[1]
+
+
+def test_it_tells_its_address_its_key_and_a_line_that_works(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    with running([say("Hello.")], api_key="sk-up-0123") as fake:
+        config.write_text(
+            "model_list:\n- model_name: mine\n  litellm_params: {model: openai/m, "
+            f"api_key: os.environ/UP_KEY, api_base: {fake.base_url}, rpm: 9}}\n",
+            "utf-8",
+        )
+        began = time.monotonic()
+        with serve("--config", str(config), variables={"UP_KEY": "sk-up-0123"}) as (process, lines):
+            assert time.monotonic() - began < START_LIMIT_S
+            line = lines[-1].removeprefix("try: ")
+            ran = subprocess.run(
+                ["sh", "-c", f"{line} -s"], capture_output=True, text=True, check=True, timeout=20
+            )
+            assert json.loads(ran.stdout)["choices"][0]["message"]["content"] == "Hello."
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 0
+            assert process.stderr is not None
+            assert "model_list[0].litellm_params.rpm has no effect here" in process.stderr.read()
+
+
+def test_a_key_that_is_known_already_is_not_shown(tmp_path: Path) -> None:
+    variables = {"OPENAI_API_KEY": "sk-openai-0123", "TREADLE_MASTER_KEY": "sk-admin-0123"}
+    with serve(variables=variables) as (process, lines):
+        assert "sk-admin-0123" not in "\n".join(lines)
+        ran = subprocess.run(
+            ["sh", "-c", lines[-1].removeprefix("try: ") + " -s"],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+        assert [each["id"] for each in json.loads(ran.stdout)["data"]] == ["openai/*"]
+        process.terminate()
+        assert process.wait(10) in (0, -signal.SIGTERM)
+
+
+def test_a_stream_that_runs_is_finished_when_the_process_is_told_to_stop() -> None:
+    step = slow(say("One two three four five six seven eight nine ten."), between_s=0.2)
+    with (
+        running([step]) as fake,
+        serve("--upstream", fake.base_url, variables={"TREADLE_UPSTREAM_KEY": "k"}) as (process, lines),
+    ):
+        address, key = address_and_key(lines)
+        with openai.OpenAI(base_url=f"{address}/v1", api_key=key, max_retries=0) as client:
+            chunks = client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "Count."}], stream=True
+            )
+            first = next(iter(chunks))
+            process.terminate()
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in [first, *chunks])
+        assert text == "One two three four five six seven eight nine ten."
+        assert process.wait(10) in (0, -signal.SIGTERM)
+
+
+def test_the_tool_loop_goes_through_it(tmp_path: Path) -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    script = [call("add", a=1, b=2), say("Three.")]
+    with (
+        running(script, api_key="sk-up-0123") as fake,
+        serve(
+            "--upstream", f"{fake.base_url}/v1/messages", variables={"TREADLE_UPSTREAM_KEY": "sk-up-0123"}
+        ) as (
+            _,
+            lines,
+        ),
+    ):
+        address, key = address_and_key(lines)
+        result = treadle.agent(
+            Harness.TOOL_LOOP,
+            "1 + 2?",
+            sandbox=sandbox.local(tmp_path),
+            model="litellm_proxy/claude-x",
+            api_base=address,
+            api_key=key,
+            tools=[add],
+            metadata={"job": "tests"},
+        )
+        assert result.text == "Three."
+        assert [request.path for request in fake.requests] == ["/v1/messages"] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "there is no model to serve: set the key variable of a provider"),
+        (("--upstream", "ftp://x"), "api_base is no http"),
+        (("--upstream", "http://x", "--config", __file__), "leave --upstream out"),
+    ],
+)
+def test_what_cannot_be_served_is_told_at_once(arguments: tuple[str, ...], said: str) -> None:
+    with serve(*arguments, variables={}) as (process, lines):
+        assert process.wait(20) == 2
+        assert lines == []
+        assert process.stderr is not None
+        assert said in process.stderr.read()
