@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -31,9 +32,10 @@ def serve(
     environment = {
         k: v for k, v in os.environ.items() if not k.endswith(("_KEY", "_BASE", "_proxy", "_PROXY"))
     }
+    home = tempfile.TemporaryDirectory()
     process = subprocess.Popen(
         [sys.executable, "-m", "treadle.cli.main", "serve", "--port", "0", *arguments],
-        env={**environment, "PYTHONUNBUFFERED": "1", **variables},
+        env={**environment, "PYTHONUNBUFFERED": "1", "TREADLE_HOME": home.name, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,6 +54,7 @@ def serve(
         process.wait()
         process.stdout.close()
         process.stderr.close()
+        home.cleanup()
 
 
 def address_and_key(lines: list[str]) -> tuple[str, str]:

@@ -33,7 +33,9 @@ def run_server(config: Path | None, host: str, port: int, upstream: str | None, 
         click.echo(f"treadle serve: listening on {address}")
         if opened.new_key is not None:
             click.echo(f"admin key (made now, shown once): {opened.new_key}")
-        key = opened.new_key or "$TREADLE_MASTER_KEY"
+        elif opened.configured_key is None:
+            click.echo("admin key: shown at the first start; TREADLE_MASTER_KEY=sk-... sets another")
+        key = opened.new_key or ("$TREADLE_MASTER_KEY" if opened.configured_key else "$TREADLE_KEY")
         click.echo(f"try: {_curl(address, key, opened.configuration.deployments.listed[0].name)}")
 
     # what was imported lives as long as the process: the collector need not look at it again
@@ -44,7 +46,10 @@ def run_server(config: Path | None, host: str, port: int, upstream: str | None, 
     except KeyboardInterrupt:  # uvicorn raises the signal again once it has stopped
         return 0
     except SystemExit:
-        click.echo(f"treadle serve: cannot listen on {host}:{port}", err=True)
+        click.echo(f"treadle serve: {opened.app.failed or f'cannot listen on {host}:{port}'}", err=True)
+        return 1
+    if opened.app.failed:
+        click.echo(f"treadle serve: {opened.app.failed}", err=True)
         return 1
     return 0
 

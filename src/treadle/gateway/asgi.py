@@ -12,7 +12,7 @@ from starlette.routing import Route, Router
 from treadle.conversation.blocks import Wire
 from treadle.errors import TreadleError
 from treadle.gateway.deployments import Deployments
-from treadle.gateway.dialects import NotAllowed, error_answer
+from treadle.gateway.dialects import NotAllowed, error_answer, spoken
 from treadle.gateway.exchange import (
     OUR_ID,
     Broken,
@@ -64,6 +64,8 @@ class Gateway:
         self._running: set[Exchange] = set()
         self._cold = 0
         self.stopping = False
+        self.failed: str | None = None
+        """Why it could not start."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -99,7 +101,7 @@ class Gateway:
     async def _other(self, scope: Message, receive: Receive, send: Send) -> None:
         identity = request_id()
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        wire: Wire = "anthropic_messages" if b"anthropic-version" in headers else "chat_completions"
+        wire = spoken(headers)
         started = False
 
         async def sent(message: Message) -> None:
@@ -149,7 +151,9 @@ class Gateway:
                 for opening in self._openings:
                     await stack.enter_async_context(opening())
             except Exception as error:
-                _LOGGER.exception("the server cannot start")
+                if not isinstance(error, TreadleError):
+                    _LOGGER.exception("the server cannot start")
+                self.failed = str(error)
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
             await send({"type": "lifespan.startup.complete"})

@@ -41,6 +41,12 @@ _ANTHROPIC_TYPES = {
 }
 
 
+def spoken(headers: Mapping[bytes, bytes]) -> Wire:
+    """The dialect of a request to a route that both APIs have: a bearer alone is of OpenAI."""
+    theirs = any(name in headers for name in (b"anthropic-version", b"anthropic-beta", b"x-api-key"))
+    return "anthropic_messages" if theirs else "chat_completions"
+
+
 class NotAllowed(Refused):
     """The path is there, and takes another method."""
 
@@ -77,14 +83,17 @@ def error_object(wire: Wire, error: TreadleError, request_id: str) -> dict[str, 
     """The body of the answer that says `error`."""
     code = status(error)
     message = told(error)
+    known = error.code if isinstance(error, Refused) else None
     if wire == "anthropic_messages":
         other = "api_error" if code >= 500 else "invalid_request_error"
         kind = error.anthropic_type if isinstance(error, Refused) else _ANTHROPIC_TYPES.get(code, other)
-        return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+        details = {"details": {"error_code": known}} if known else {}
+        said = {"type": kind, "message": message, **details}
+        return {"type": "error", "error": said, "request_id": request_id}
     other = "server_error" if code >= 500 else "invalid_request_error"
     kind = error.openai_type if isinstance(error, Refused) else _OPENAI_TYPES.get(code, other)
     param = error.param if isinstance(error, Refused) else None
-    named = "model_not_found" if code == 404 and param == "model" else _OPENAI_CODES.get(code)
+    named = known or ("model_not_found" if code == 404 and param == "model" else _OPENAI_CODES.get(code))
     if isinstance(error, ContextWindowExceeded):
         named = "context_length_exceeded"
     return {"error": {"message": message, "type": kind, "param": param, "code": named}}

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from treadle.gateway import multipart
+from treadle.gateway.dialects import spoken
 from treadle.gateway.files import File, Files, Wanted, owner
 from treadle.gateway.key_routes import moment
 from treadle.gateway.multipart import Part
@@ -31,13 +32,7 @@ _M = TypeVar("_M", bound=BaseModel)
 
 def speaks_openai(request: Request) -> bool:
     """Whether a request to `/v1/files` is one of OpenAI's: its key is a bearer's, and no version is named."""
-    headers = request.headers
-    return (
-        headers.get("authorization", "").lower().startswith("bearer ")
-        and "anthropic-version" not in headers
-        and "anthropic-beta" not in headers
-        and "x-api-key" not in headers
-    )
+    return spoken(dict(request.scope["headers"])) == "chat_completions"
 
 
 class _Listing(BaseModel):
