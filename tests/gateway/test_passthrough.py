@@ -202,11 +202,12 @@ async def test_tokens_are_counted_by_anthropic_and_estimated_for_others() -> Non
     body = b'{"model":"m","messages":[{"role":"user","content":"' + b"word " * 80 + b'"}]}'
     async with (
         raw_upstream(http(b'{"input_tokens": 77}')) as up,
-        running(table(to("messages", up.base))) as made,
+        running(table(to("messages", up.base, parameters={"max_tokens": 5}))) as made,
     ):
         got = await raw(made.url, post("/v1/messages/count_tokens", body))
         assert json.loads(body_of(got)) == {"input_tokens": 77}
         assert up.requests[0].startswith(b"POST /v1/messages/count_tokens ")
+        assert up.bodies == [body]
     async with running(table(to("chat", "http://127.0.0.1:9"))) as made:
         got = await raw(made.url, post("/v1/messages/count_tokens", body))
     assert 90 < json.loads(body_of(got))["input_tokens"] < 130
