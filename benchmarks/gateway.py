@@ -105,7 +105,7 @@ def _contestants(base: str, folder: Path) -> dict[str, Contestant]:
         OURS: Contestant(
             (python, "-m", "treadle.cli.main", "serve", "--upstream", base, "--port", "PORT"),
             health,
-            {"TREADLE_MASTER_KEY": KEY, "TREADLE_UPSTREAM_KEY": "sk-upstream"},
+            {"TREADLE_MASTER_KEY": KEY, "TREADLE_UPSTREAM_KEY": "sk-upstream", "TREADLE_HOME": str(folder)},
         ),
     }
     for peer in installed((PROXY,)):

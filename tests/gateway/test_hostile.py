@@ -116,12 +116,8 @@ async def test_where_it_may_the_key_of_the_server_does_not_go_there() -> None:
     async with raw_upstream(http(b"{}")) as own, raw_upstream(http(b"{}")) as theirs:
         deployment = to("chat", own.base, client_credentials=frozenset({"api_base", "api_key"}))
         async with running(table(deployment)) as made:
-            said: dict[str, Any] = {
-                "model": "m",
-                "messages": [],
-                "api_base": theirs.base,
-                "api_key": "sk-of-client",
-            }
+            said: dict[str, Any] = {"model": "m", "messages": []}
+            said |= {"api_base": theirs.base, "api_key": "sk-of-client"}
             got = await raw(made.url, post(CHAT, json.dumps(said).encode()))
             assert got.startswith(b"HTTP/1.1 200")
     assert own.requests == []

@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.gateway.conftest import (
     KEY,
     UPSTREAM_KEY,
+    MemoryGate,
     body_of,
     http,
     post,
@@ -17,6 +19,8 @@ from tests.gateway.conftest import (
     table,
     to,
 )
+from treadle.gateway.asgi import gateway
+from treadle.models import clients
 
 ODD = '{ "model" : "m",\n\t"messages":[ ],"new_field": [1.50, "\\u00e9é", null] ,"x":1e2 }'.encode()
 ODD_ANSWER = '{"id": "é",\n  "usage" : {"prompt_tokens": 3, "completion_tokens": 4 }, "odd":[1.0]} '.encode()
@@ -202,11 +206,12 @@ async def test_tokens_are_counted_by_anthropic_and_estimated_for_others() -> Non
     body = b'{"model":"m","messages":[{"role":"user","content":"' + b"word " * 80 + b'"}]}'
     async with (
         raw_upstream(http(b'{"input_tokens": 77}')) as up,
-        running(table(to("messages", up.base))) as made,
+        running(table(to("messages", up.base, parameters={"max_tokens": 5}))) as made,
     ):
         got = await raw(made.url, post("/v1/messages/count_tokens", body))
         assert json.loads(body_of(got)) == {"input_tokens": 77}
         assert up.requests[0].startswith(b"POST /v1/messages/count_tokens ")
+        assert up.bodies == [body]
     async with running(table(to("chat", "http://127.0.0.1:9"))) as made:
         got = await raw(made.url, post("/v1/messages/count_tokens", body))
     assert 90 < json.loads(body_of(got))["input_tokens"] < 130
@@ -236,3 +241,31 @@ async def test_a_redirect_is_not_followed_and_its_target_is_not_told() -> None:
     assert got.startswith(b"HTTP/1.1 502")
     assert b"169.254" not in got
     assert len(up.requests) == 1
+
+
+async def test_a_client_that_leaves_is_noticed_under_another_server_too() -> None:
+    gate = MemoryGate()
+    async with raw_upstream(b"HTTP/1.1 200 OK\r\n", b"", pause_s=20) as up:
+        app = gateway(gate, table(to("chat", up.base)))
+        sent: list[Any] = []
+        asked = anyio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if not asked.is_set():
+                asked.set()
+                return {"type": "http.request", "body": ODD}
+            while not up.requests:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"authorization", f"Bearer {KEY}".encode())]
+        with anyio.fail_after(5):
+            await app(
+                {"type": "http", "method": "POST", "path": PATHS["chat"], "headers": headers}, receive, send
+            )
+        assert sent == []
+        assert [record.status for record in gate.records] == [499]
+        await clients.close()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from treadle.errors import InvalidArgument
 from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import NotFound, Refused
 from treadle.models.base import Model
+from treadle.models.chat_completions import ChatCompletions
 from treadle.models.http import Endpoint
 from treadle.models.prices import price
 from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
@@ -90,7 +91,9 @@ class Target:
 
     @cached_property
     def connected(self) -> Model:
-        return self.route.connect()
+        model = self.route.connect()
+        # the tags of our own loop, for a gateway behind this one, are none of a client's
+        return replace(model, endpoint=self.endpoint) if isinstance(model, ChatCompletions) else model
 
     def cost(self, usage: Usage) -> float | None:
         """US dollars by list price, where the provider itself is asked."""

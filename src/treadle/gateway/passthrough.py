@@ -56,7 +56,7 @@ class Passage:
             ModelError: it has none, and none is left.
         """
         endpoint = self.target.endpoint
-        body = self._body()
+        body = self.body()
         client = await session()
         way = endpoint.way
         try:
@@ -84,7 +84,8 @@ class Passage:
 
     # The request
 
-    def _body(self) -> bytes:
+    def body(self) -> bytes:
+        """What is sent: the bytes as they came, but for what is ours to change."""
         changes = self._changes()
         if not changes:
             return self.exchange.raw
@@ -97,9 +98,9 @@ class Passage:
         changes: dict[str, str | None] = {}
         if target.name != exchange.model:
             changes["model"] = dumps(target.name)
-        for name, value in target.deployment.parameters.items():
-            if name not in values:
-                changes[name] = dumps(value)
+        if not self.path:  # what counts tokens takes none of them
+            added = target.deployment.parameters.items()
+            changes |= {name: dumps(value) for name, value in added if name not in values}
         if isinstance(metadata := values.get("metadata"), dict):
             sent = self._metadata(cast("dict[str, Any]", metadata))
             if sent != metadata:

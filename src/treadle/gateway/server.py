@@ -9,6 +9,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from treadle.gateway.asgi import Gateway
+from treadle.gateway.exchange import CONNECTION
 
 HEAD_BYTES = 64 * 1024
 """Of a request line and its headers together."""
@@ -21,6 +22,8 @@ GRACE_S = 30.0
 class Connection(HttpToolsProtocol):
     """A connection whose heads are neither endless nor slow: uvicorn has no limit of its own for either."""
 
+    on_lost: Callable[[], None] | None = None
+    """Called when the client leaves an exchange that watches for it."""
     head_s = HEAD_S
     head_bytes = HEAD_BYTES
     _size = 0
@@ -36,16 +39,28 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def is_lost(self) -> bool:
+        return self.transport.is_closing()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._size += len(data)
-            if self._timer is None:
-                self._timer = self.loop.call_later(self.head_s, self._too_slow)
         super().data_received(data)
         # what completes a head may bring much of the body: that is no matter
-        if self._in_head and self._size > self.head_bytes and not self.transport.is_closing():
+        if not self._in_head or not self._size or self.transport.is_closing():
+            return
+        if self._size > self.head_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.head_s, self._too_slow)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._size = False, 0

@@ -109,7 +109,7 @@ async def translate(exchange: Exchange, target: Target) -> None:
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    request, model = _read(exchange, target)
+    request, model = read_for(exchange, target)
     if exchange.streamed:
         await _Streamed(exchange, _writer(exchange)).go(model, request)
         return
@@ -172,7 +172,12 @@ class _Streamed:
 # The request
 
 
-def _read(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
+def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
+    """The client's request as the model of `target` is asked, and that model.
+
+    Raises:
+        InvalidArgument: it cannot be read, or cannot be said to this model.
+    """
     model = target.connected
     try:
         values: dict[str, Any] = copied(dict(exchange.body.values))
@@ -186,7 +191,7 @@ def _read(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
             request = _as_chat_takes_it(request)
     else:
         given = {k: v for k, v in values.items() if k not in _NOT_PARAMETERS and v is not None}
-        request, _ = read_call(values.get("messages"), _sendable(given, target), model, target.route)
+        request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
     if check := getattr(model, "check", None):
@@ -194,8 +199,8 @@ def _read(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
     return request, model
 
 
-def _sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Parameters of a client of Chat Completions, as far as they are for the model."""
+def sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Parameters of a client of Chat Completions, as far as they are for the model of `target`."""
     sent = dict(given)
     metadata: object = sent.get("metadata")
     if isinstance(metadata, dict):  # a provider of another wire has no place for it; the accounts have it
