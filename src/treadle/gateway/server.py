@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +17,35 @@ HEAD_S = 30.0
 """From the first to the last byte of a head; and how long a new connection may say nothing."""
 KEEP_ALIVE_S = 75
 GRACE_S = 30.0
+
+
+class _Joined:
+    """A transport that sends the head of an answer in one piece with what is written in the same moment."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if not self._head and data.startswith(b"HTTP/1."):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        head, self._head = self._head, b""
+        self._transport.write(head + data if head else data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class Connection(HttpToolsProtocol):
@@ -33,7 +62,7 @@ class Connection(HttpToolsProtocol):
     _timer: "asyncio.TimerHandle | None" = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
         self._timer = self.loop.call_later(self.head_s, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
