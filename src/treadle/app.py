@@ -1,5 +1,8 @@
 """The composition root: settings become stores, upstreams and the server."""
 
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from treadle.gateway.config import Configuration, read_config
 from treadle.gateway.deployments import of_environment, of_upstream
 from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
+from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
 from treadle.storage.database import Database
 
@@ -48,9 +52,17 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
         gatekeeper,
         configuration.deployments,
         routes=[*gatekeeper.routes(), *file_routes.routes(files)],
-        openings=[database.opened, gatekeeper.opened, files.opened],
+        openings=[database.opened, gatekeeper.opened, files.opened, _prices],
     )
     return Opened(app, configuration, gatekeeper)
+
+
+@asynccontextmanager
+async def _prices() -> AsyncGenerator[None]:
+    """Import the table of prices beside the first requests: it would hold up whichever is priced first."""
+    if prices_installed():
+        threading.Thread(target=load, daemon=True).start()
+    yield
 
 
 def _configured(settings: Settings, config: Path | None, upstream: str | None) -> Configuration:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,11 +13,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import openai
 import pytest
 
 import treadle
-from treadle import Harness, sandbox
+from treadle import Harness, ToolLoopOptions, sandbox
 from treadle.testing import call, say, slow
 from treadle.testing.upstream import running
 
@@ -128,15 +130,12 @@ def test_the_tool_loop_goes_through_it(tmp_path: Path) -> None:
         """Add."""
         return a + b
 
+    home = tmp_path / "home"
+    variables = {"TREADLE_UPSTREAM_KEY": "sk-up-0123", "TREADLE_HOME": str(home)}
     script = [call("add", a=1, b=2), say("Three.")]
     with (
         running(script, api_key="sk-up-0123") as fake,
-        serve(
-            "--upstream", f"{fake.base_url}/v1/messages", variables={"TREADLE_UPSTREAM_KEY": "sk-up-0123"}
-        ) as (
-            _,
-            lines,
-        ),
+        serve("--upstream", f"{fake.base_url}/v1/messages", variables=variables) as (_, lines),
     ):
         address, key = address_and_key(lines)
         result = treadle.agent(
@@ -148,9 +147,20 @@ def test_the_tool_loop_goes_through_it(tmp_path: Path) -> None:
             api_key=key,
             tools=[add],
             metadata={"job": "tests"},
+            options=ToolLoopOptions(completion_kwargs={"extra_headers": {"x-litellm-tags": "nightly"}}),
         )
         assert result.text == "Three."
         assert [request.path for request in fake.requests] == ["/v1/messages"] * 2
+        spent: dict[str, object] = {}
+        for _ in range(50):  # accounts are written each second
+            answer = httpx2.get(f"{address}/spend?by=tag", headers={"x-api-key": key})
+            spent = {each["tag"]: each["requests"] for each in answer.json()["data"]}
+            if spent:
+                break
+            time.sleep(0.1)
+        assert spent == {"harness": 2, "tool_loop": 2, "nightly": 2}
+        with sqlite3.connect(home / "gateway.db") as database:
+            assert {row[0] for row in database.execute("SELECT metadata FROM spend")} == {'{"job": "tests"}'}
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def price(provider: str, model: str, usage: Usage) -> float | None:
         return None
 
 
+def load() -> None:
+    """Import the table now, in the thread of the caller, and not at the first call."""
+    _table()
+
+
 @cache
 def _table() -> Any:
     """The module `genai_prices`, or None. It loads an HTTP client for updates, which nobody starts here."""
