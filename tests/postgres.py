@@ -68,6 +68,7 @@ def running() -> Generator[Postgres]:
             "port": port,
             "unix_socket_directories": "",
             "fsync": "off",
+            "autovacuum": "off",  # its workers would come and go below the process that tests
             "max_connections": 100,
         }
         settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]

@@ -456,13 +456,14 @@ def ready() -> None:
     print("ready", flush=True)
 
 try:
-    treadle.agent(
+    result = treadle.agent(
         treadle.Harness.CODE_LOOP,
         "go",
         sandbox=sandbox.isolated(),
         tools=[ready],
         model=ScriptedModel([call("code_execution", code=sys.argv[1]), say("never")]),
     )
+    print(result, file=sys.stderr)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -479,7 +480,8 @@ async def test_ctrl_c_and_kills_leave_no_container(code: str, ends: signal.Signa
     )
     assert process.stdout
     with anyio.fail_after(DEADLINE_S):
-        assert await process.stdout.readline() == b"ready\n"
+        first = await process.stdout.readline()
+        assert first == b"ready\n", await process.communicate()
         tree = {process.pid} | descendants(process.pid)
         assert len(tree) >= 3
         process.send_signal(ends)
