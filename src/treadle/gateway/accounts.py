@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import secrets
 import time
 from collections import defaultdict, deque
@@ -16,7 +17,7 @@ from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from treadle.errors import StorageError
-from treadle.gateway.gate import Spent
+from treadle.gateway.gate import Principal, Spent
 from treadle.gateway.keys import Key, Keys
 from treadle.gateway.limits import Limits
 from treadle.gateway.refusals import OverLimit
@@ -33,6 +34,10 @@ MAX_WAITING = 50_000
 """Records that wait while the database is away; later ones are lost, and their number is logged."""
 MAX_TOKENS = 2**40
 """Of one request: an upstream that says more is wrong."""
+MAX_DOLLARS = 1e6
+"""Of one request, likewise."""
+MAX_NAMES = 1000
+"""Different models or tags of one key and day that are summed apart; the others are `(other)`."""
 MAX_TAGS = 32
 MAX_NAME_CHARS = 256
 MAX_METADATA_BYTES = 1 << 14
@@ -41,6 +46,7 @@ STOP_S = 10.0
 NEVER_S = 3600.0
 """After which to come again for a budget: it grows only where somebody raises it."""
 
+OTHER = "(other)"
 _log = logging.getLogger(__name__)
 _SUMS = ("requests", "input_tokens", "output_tokens", "cost")
 
@@ -58,6 +64,11 @@ class Accounts:
     _waiting: deque[tuple[str, Spent]] = field(default_factory=deque[tuple[str, Spent]])
     _unwritten: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
     """US dollars that a key spent and that are not written."""
+    _day: str = ""
+    _names: dict[tuple[str, str], set[str]] = field(
+        default_factory=lambda: defaultdict[tuple[str, str], set[str]](set)
+    )
+    """Models and tags of this day, by key."""
     _full: Event = field(default_factory=Event)
     _writing: Lock = field(default_factory=Lock)
 
@@ -70,7 +81,7 @@ class Accounts:
             return
         self._waiting.append((secrets.token_hex(12), record))
         if record.cost:
-            self._unwritten[key_id] += record.cost
+            self._unwritten[key_id] += _dollars(record.cost)
         if len(self._waiting) >= FULL:
             self._full.set()
 
@@ -121,7 +132,7 @@ class Accounts:
     def _written(self, batch: Sequence[tuple[str, Spent]], spent: dict[str, float]) -> None:
         for _, record in batch:
             self._waiting.popleft()
-            self._unwritten[record.principal.key_id] -= record.cost or 0.0
+            self._unwritten[record.principal.key_id] -= _dollars(record.cost)
         if not self._waiting:
             self._unwritten.clear()  # what rounding leaves
         for key_id, total in spent.items():
@@ -143,7 +154,7 @@ class Accounts:
             costs: dict[str, float] = defaultdict(float)
             for record in records:
                 tokens[record.principal.key_id] += _count(record.usage.total_tokens)
-                costs[record.principal.key_id] += record.cost or 0.0
+                costs[record.principal.key_id] += _dollars(record.cost)
             await self.limits.write(connection, tokens)
             spent: dict[str, float] = {}
             for key_id in sorted(costs):  # in one order, so that two processes cannot wait for each other
@@ -158,8 +169,8 @@ class Accounts:
         for record in records:
             day, key_id = record.at.astimezone(UTC).date().isoformat(), record.principal.key_id
             usage = record.usage
-            took = (1, _count(usage.input_tokens), _count(usage.output_tokens), record.cost or 0.0)
-            for kind, name in _kinds(record):
+            took = (1, _count(usage.input_tokens), _count(usage.output_tokens), _dollars(record.cost))
+            for kind, name in self._kinds(day, record):
                 sums = days[day, key_id, kind, name]
                 days[day, key_id, kind, name] = [a + b for a, b in zip(sums, took, strict=True)]
         if not days:
@@ -171,6 +182,27 @@ class Accounts:
             statement.on_conflict_do_update(index_elements=["day", "key_id", "kind", "name"], set_=adding),
             [dict(zip(names, (*at, *days[at]), strict=True)) for at in sorted(days)],
         )
+
+    def _kinds(self, day: str, record: Spent) -> list[tuple[str, str]]:
+        who = record.principal
+        kinds = [("key", who.key_id)]
+        for kind, name in (("model", _text(record.model)), *(("tag", tag) for tag in _tags(record))):
+            kinds.append((kind, name if self._is_summed(day, who, kind, name) else OTHER))
+        kinds = list(dict.fromkeys(kinds))
+        return kinds + [(kind, name) for kind, name in (("user", who.user), ("team", who.team)) if name]
+
+    def _is_summed(self, day: str, who: Principal, kind: str, name: str) -> bool:
+        """Whether a name that a client chose has sums of its own: there are not any number of these."""
+        if day > self._day:
+            self._day = day
+            self._names.clear()
+        known = self._names[who.key_id, kind]
+        if name in known or name in who.tags:
+            return True
+        if len(known) >= MAX_NAMES:
+            return False
+        known.add(name)
+        return True
 
     async def spending(self, by: str, since: str, *, key_id: str | None, limit: int) -> list[dict[str, Any]]:
         """Sums a day and name, the latest days first.
@@ -199,15 +231,8 @@ class Accounts:
 
 def _tags(record: Spent) -> list[str]:
     """Of the request and of its key, each once."""
-    every = (*record.tags, *record.principal.tags)
+    every = (*record.principal.tags, *record.tags)  # a request may have too many: those of the key come first
     return list(dict.fromkeys(_text(tag) for tag in every))[:MAX_TAGS]
-
-
-def _kinds(record: Spent) -> list[tuple[str, str]]:
-    who = record.principal
-    kinds = [("key", who.key_id), ("model", _text(record.model))]
-    kinds += [("tag", tag) for tag in _tags(record)]
-    return kinds + [(kind, name) for kind, name in (("user", who.user), ("team", who.team)) if name]
 
 
 def _text(text: str) -> str:
@@ -218,19 +243,24 @@ def _text(text: str) -> str:
     return short.encode("utf-8", "replace").decode()
 
 
+def _dollars(cost: float | None) -> float:
+    """What an upstream may have said of one request, within reason: sums stay numbers."""
+    return min(max(cost, 0.0), MAX_DOLLARS) if cost is not None and math.isfinite(cost) else 0.0
+
+
 def _count(tokens: int) -> int:
     """What fits a column, whatever an upstream said."""
     return max(0, min(tokens, MAX_TOKENS))
 
 
 def _metadata(record: Spent) -> object:
-    merged = {**record.principal.metadata, **record.metadata}
+    own = dict(record.principal.metadata)
     try:
-        written = json.dumps(merged, default=str, allow_nan=False)
+        written = json.dumps({**record.metadata, **own}, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return {"dropped": "it cannot be written as JSON"}
+        return {**own, "dropped": "what the request gave cannot be written as JSON"}
     if len(written) > MAX_METADATA_BYTES:
-        return {"dropped": f"it has more than {MAX_METADATA_BYTES} bytes"}
+        return {**own, "dropped": f"what the request gave has more than {MAX_METADATA_BYTES} bytes"}
     return json.loads(written)
 
 
@@ -249,7 +279,7 @@ def _row(id_: str, record: Spent) -> dict[str, object]:
         "output_tokens": _count(usage.output_tokens),
         "cached_tokens": _count(usage.cached_tokens),
         "cache_write_tokens": _count(usage.cache_write_tokens),
-        "cost": record.cost,
+        "cost": None if record.cost is None else _dollars(record.cost),
         "duration_s": record.duration_s,
         "user_id": who.user,
         "team_id": who.team,

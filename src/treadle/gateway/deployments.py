@@ -194,9 +194,11 @@ class Deployments:
         return self._target(target.deployment, target.model, said)
 
     def visible(self, principal: Principal) -> list[str]:
-        """The names that `principal` may use, in the order of the table."""
+        """The names that `principal` may use: of the table, and its own where a wildcard answers for them."""
         names = dict.fromkeys(each.name for each in self.listed)
-        return [name for name in names if not principal.models or name in principal.models]
+        wild = [each for each in self.listed if "*" in each.name]
+        own = (name for name in sorted(principal.models) if any(each.matched(name) for each in wild))
+        return [*filter(principal.may_use, names), *(name for name in own if name not in names)]
 
 
 def _first_match(deployment: Deployment, names: Iterable[str]) -> tuple[str, ...] | None:

@@ -1,5 +1,6 @@
 """Who may send a request, and what becomes of what it cost: what routes need of keys, limits and accounts."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,12 +22,18 @@ class Principal:
     team: str | None = None
     organisation: str | None = None
     models: frozenset[str] = frozenset()
-    """Names of the models that it may use; empty: all."""
+    """Names of the models that it may use, `*` for any part of one; empty: all."""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=lambda: EMPTY)
 
     def may_use(self, model: str) -> bool:
-        return not self.models or model in self.models
+        return not self.models or model in self.models or any(_matches(each, model) for each in self.models)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a name with `*` in it stands for `name`, as those of deployments do."""
+    parts = pattern.split("*")
+    return len(parts) > 1 and re.fullmatch(".*".join(map(re.escape, parts)), name, re.DOTALL) is not None
 
 
 @dataclass(frozen=True, slots=True)

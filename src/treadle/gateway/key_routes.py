@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from treadle.gateway.gate import Principal
-from treadle.gateway.keys import Key, Keys, hashed
+from treadle.gateway.keys import MASTER, Key, Keys, hashed
 from treadle.gateway.refusals import Forbidden, NotFound, Refused, TooLarge
 from treadle.gateway.stored_routes import route
 
@@ -42,7 +42,7 @@ def _is_storable(value: dict[str, object]) -> dict[str, object]:
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Names = Annotated[list[Name], Field(max_length=1000)]
 Limit = Annotated[int, Field(ge=0, le=2**53, strict=True)]
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Duration = Annotated[str, AfterValidator(_is_duration)]
 
 
@@ -61,9 +61,9 @@ def seconds(duration: str) -> int:
 
 
 class KeyFields(BaseModel):
-    """What can be said of a key. Fields that LiteLLM has besides are not looked at."""
+    """What can be said of a key. Fields that LiteLLM has besides have no effect, which the answer says."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
     key_alias: Name | None = None
     user_id: Name | None = None
     team_id: Name | None = None
@@ -75,7 +75,12 @@ class KeyFields(BaseModel):
     tpm_limit: Limit | None = None
     tags: Names | None = None
     metadata: Annotated[dict[str, object], AfterValidator(_is_storable)] | None = None
-    blocked: bool | None = None
+    blocked: Annotated[bool, Field(strict=True)] | None = None
+
+    def ignored(self) -> dict[str, list[str]]:
+        """For the answer: the names of fields without an effect."""
+        others = sorted(name[:64] for name in self.model_extra or {})[:100]
+        return {"ignored": others} if others else {}
 
     def columns(self, now: float) -> dict[str, Any]:
         """The columns of the fields that were given."""
@@ -109,13 +114,15 @@ def routes(keys: Keys) -> list[Route]:
         _check_admin(request)
         body = await read_body(request, KeyFields)
         secret, key = await keys.create(body.columns(time.time()))
-        return JSONResponse({"key": secret, **told(key)})
+        return JSONResponse({"key": secret, **told(key), **body.ignored()})
 
     async def info(request: Request) -> Response:
         """Show a key: by itself or by its token_id; without `key`, the one that asks."""
         principal: Principal = request.state.principal
         asked = request.query_params.get("key")
         id_ = principal.key_id if asked is None else _id_of(asked)
+        if id_ == MASTER.key_id and principal.key_id == id_:
+            return JSONResponse({"key": id_, "info": {"token_id": id_, "key_alias": MASTER.alias}})
         key = await keys.by_id(id_) if principal.is_admin or id_ == principal.key_id else None
         if key is None:
             raise NotFound("there is no such key", param="key")
@@ -126,7 +133,7 @@ def routes(keys: Keys) -> list[Route]:
         _check_admin(request)
         body = await read_body(request, ChangedKey)
         key = await keys.update(_id_of(body.key), body.columns(time.time()))
-        return JSONResponse({"key": key.id, **told(key)})
+        return JSONResponse({"key": key.id, **told(key), **body.ignored()})
 
     async def delete(request: Request) -> Response:
         """Remove keys, named by themselves, their token_ids or their aliases."""

@@ -170,11 +170,13 @@ class Keys:
 
         Raises:
             NotFound: there is no such key.
-            Conflict: another key has this alias.
+            Conflict: another key has this alias, or it is the only admin key and would be blocked.
         """
         async with self.database.begin(alone=True) as connection:
             await _check_alias(connection, values.get("alias"), id_)
             chosen = keys.c.id == id_
+            if values.get("blocked") and await _is_last_admin(connection, id_):
+                raise Conflict("this is the only admin key: nobody could undo it", param="blocked")
             if values:
                 await connection.execute(update(keys).where(chosen).values(**values))
             row = (await connection.execute(select(keys).where(chosen))).one_or_none()
@@ -222,6 +224,11 @@ async def _check_alias(connection: Any, alias: object, id_: str) -> None:
     taken = select(keys.c.id).where(keys.c.alias == alias, keys.c.id != id_)
     if alias is not None and (await connection.execute(taken)).first():
         raise Conflict(f"another key has the alias {alias!r}: choose another", param="key_alias")
+
+
+async def _is_last_admin(connection: Any, id_: str) -> bool:
+    admins = select(keys.c.id).where(keys.c.is_admin, keys.c.blocked.is_(False))
+    return (await connection.execute(admins)).scalars().all() == [id_]
 
 
 def _key(row: Row[Any]) -> Key:

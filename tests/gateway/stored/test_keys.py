@@ -68,6 +68,7 @@ def test_a_key_is_shown_once_and_then_only_by_its_end(admin: Client) -> None:
     )
 
     assert made.status == 200
+    assert made.body.pop("ignored") == ["aliases"]
     secret = made.body.pop("key")
     assert re.fullmatch(r"sk-[\w-]{43}", secret)
     assert made.body["token_id"] == hashed(secret)
@@ -425,3 +426,47 @@ async def test_what_is_not_there_is_told_as_such(database_url: str) -> None:
         with pytest.raises(Conflict):
             await keys.create({"alias": "a"})
         assert await keys.delete(["nobody"]) == []
+
+
+@pytest.mark.parametrize("field", ["max_budget", "rpm_limit", "blocked"])
+@pytest.mark.parametrize("value", ["20", "no", [1]])
+def test_a_field_of_another_kind_is_refused(field: str, value: object, admin: Client) -> None:
+    refused = admin.post("/key/generate", {field: value})
+
+    assert refused.status == 400
+    assert field in str(refused.body)
+
+
+def test_true_is_no_number(admin: Client) -> None:
+    assert admin.post("/key/generate", {"max_budget": True}).status == 400
+
+
+def test_a_budget_may_be_a_whole_number(admin: Client) -> None:
+    assert admin.post("/key/generate", {"max_budget": 20}).body["max_budget"] == 20
+
+
+async def test_the_only_admin_key_cannot_be_blocked(database_url: str) -> None:
+    async with Database.open(database_url) as database:
+        keys = Keys(database)
+        secret = await keys.first_admin_key()
+        assert secret
+        with pytest.raises(Conflict, match="only admin key"):
+            await keys.update(hashed(secret), {"blocked": True})
+        assert (await keys.principal(secret)).is_admin
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model", "may"),
+    [
+        ("rc/*", "rc/good", True),
+        ("rc/*", "rd/good", False),
+        ("*", "anything", True),
+        ("a*c", "abc", True),
+        ("a*c", "abd", False),
+        ("a.c", "abc", False),
+        ("m", "m", True),
+        ("m", "m2", False),
+    ],
+)
+def test_a_key_may_use_models_by_a_wildcard(pattern: str, model: str, may: bool) -> None:
+    assert Principal("k", models=frozenset({pattern})).may_use(model) is may

@@ -293,8 +293,8 @@ async def test_a_record_has_what_was_said_of_the_request(database_url: str) -> N
         [row] = await rows_of(database, spend)
 
     assert (row.request_id, row.key_id, row.user_id, row.team_id) == ("req_1", "k", "u", "t")
-    assert row.tags == ["of the request", "of the key"]
-    assert row.metadata == {"a": 1, "b": 2}
+    assert row.tags == ["of the key", "of the request"]
+    assert row.metadata == {"a": 1, "b": 1}
     assert (row.model, row.upstream_model, row.input_tokens, row.cost) == ("m", "up/m", 10, 0.25)
 
 
@@ -473,3 +473,43 @@ async def test_the_database_can_be_asked_for_the_records_of_a_key(database_url: 
         async with database.read() as connection:
             count = await connection.execute(text("SELECT count(*) FROM spend WHERE key_id = 'k' AND at > 0"))
             assert count.scalar() == 1
+
+
+async def test_a_request_cannot_push_out_what_its_key_says(database_url: str) -> None:
+    who = Principal("k", tags=("mine",), metadata={"cost_center": 7})
+    huge: dict[str, object] = {"cost_center": 0, "filler": "x" * MAX_METADATA_BYTES}
+    async with Database.open(database_url) as database:
+        async with Gatekeeper.open(database) as gate:
+            gate.spent(spent(who, tags=tuple(map(str, range(MAX_TAGS))), metadata={"cost_center": 0}))
+            gate.spent(spent(who, metadata=huge))
+        rows = await rows_of(database, spend)
+
+    assert {row.tags[0] for row in rows} == {"mine"}
+    assert {row.metadata["cost_center"] for row in rows} == {7}
+
+
+async def test_names_that_clients_make_up_do_not_fill_the_sums(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts_module, "MAX_NAMES", 3)
+    async with Database.open(database_url) as database:
+        async with Gatekeeper.open(database) as gate:
+            for n in range(6):
+                gate.spent(spent(Principal("k", tags=("mine",)), model=f"m{n}", tags=(f"t{n}",)))
+        rows = await rows_of(database, spend_days)
+
+    sums = {(row.kind, row.name): row.requests for row in rows}
+    assert sums["model", "(other)"] == sums["tag", "(other)"] == 3
+    assert sums["tag", "mine"] == 6
+    assert len(rows) == 1 + 4 + 5
+
+
+@pytest.mark.parametrize("cost", [1e308, math.inf, math.nan, -1.0])
+async def test_a_cost_beyond_reason_stays_a_number(cost: float, database_url: str) -> None:
+    async with Database.open(database_url) as database:
+        async with Gatekeeper.open(database) as gate:
+            for _ in range(3):
+                gate.spent(spent(Principal("k"), cost=cost))
+        rows = await rows_of(database, spend_days)
+
+    assert {row.cost for row in rows} <= {0.0, 3 * accounts_module.MAX_DOLLARS}
