@@ -123,8 +123,6 @@ class Gateway:
             if isinstance(refusal, Broken):
                 _LOGGER.exception("request %s failed", identity)
             status, head, body = error_answer(wire, refusal, identity)
-            if status in (408, 413):
-                head.append((b"connection", b"close"))
             await sent({"type": "http.response.start", "status": status, "headers": head})
             await send({"type": "http.response.body", "body": body if scope["method"] != "HEAD" else b""})
         finally:

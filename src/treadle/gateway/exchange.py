@@ -286,8 +286,6 @@ class Exchange:
             code, headers, body = error_answer(self.wire, error, self.id)
             self.started = True
             head = [*headers, (OUR_ID, self.id.encode())]
-            if code in (408, 413):  # what is left of the body is not read
-                head.append((b"connection", b"close"))
             await self.send({"type": "http.response.start", "status": code, "headers": head})
             await self.send({"type": "http.response.body", "body": body})
 
