@@ -219,10 +219,30 @@ class Server(uvicorn.Server):
         self._told = told
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # before the application opens: it would make an admin key that nobody is shown
+        sockets = sockets or await self._bound()
+        try:
+            await super().startup(sockets)
+        except BaseException:
+            for each in sockets:
+                each.close()
+            raise
         if self._told is not None and not self.should_exit:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._told(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def _bound(self) -> list[socket.socket]:
+        host, port = self.config.host, self.config.port
+        try:
+            made = await asyncio.get_running_loop().create_server(
+                asyncio.Protocol, host, port, start_serving=False
+            )
+        except OSError as error:
+            self._app.failed = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            raise SystemExit(1) from None
+        sockets = [each.dup() for each in made.sockets]
+        made.close()
+        return sockets
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # still listening: whoever comes now is told, instead of finding nobody
@@ -257,7 +277,7 @@ def server(
         "access_log": False,
         "server_header": False,
         "proxy_headers": False,
-        "log_level": "warning",
+        "log_config": None,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": 1,
     }
