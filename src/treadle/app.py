@@ -1,5 +1,6 @@
 """The composition root: settings become stores, upstreams and the server."""
 
+import re
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
 from treadle.storage.database import Database
 
+_SENDABLE = re.compile(r"[!-~]+")
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -25,16 +28,13 @@ class Opened:
     app: Gateway
     configuration: Configuration
     gatekeeper: Gatekeeper
+    key_place: str | None
+    """Where the admin key is: `$NAME` for a variable, or a setting of the file; None: in the database."""
 
     @property
     def new_key(self) -> str | None:
         """The admin key, if it was made when the server started: nobody is shown it again."""
         return self.gatekeeper.admin_key
-
-    @property
-    def configured_key(self) -> str | None:
-        """The admin key of the configuration or the environment."""
-        return self.gatekeeper.keys.master_key
 
 
 def open_gateway(settings: Settings, config: Path | None = None, upstream: str | None = None) -> Opened:
@@ -45,16 +45,25 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
         MissingExtra: the driver of the database is not installed.
     """
     configuration = _configured(settings, config, upstream)
+    master_key, key_place = configuration.master_key, configuration.master_key_place
+    if not master_key:
+        master_key = settings.master_key
+        key_place = "$TREADLE_MASTER_KEY" if master_key else None
+    if master_key and not _SENDABLE.fullmatch(master_key):
+        raise InvalidArgument(
+            f"the admin key ({key_place}) holds what cannot be sent in a header: take visible ASCII"
+        )
     database = Database(database_url())
-    gatekeeper = Gatekeeper(database, configuration.master_key or settings.master_key)
+    gatekeeper = Gatekeeper(database, master_key)
     files = Files(database)
     app = gateway(
         gatekeeper,
         configuration.deployments,
         routes=[*gatekeeper.routes(), *file_routes.routes(files)],
-        openings=[database.opened, gatekeeper.opened, files.opened, _prices],
+        # the gatekeeper last: it may make an admin key, which is lost where one after it fails
+        openings=[database.opened, files.opened, _prices, gatekeeper.opened],
     )
-    return Opened(app, configuration, gatekeeper)
+    return Opened(app, configuration, gatekeeper, key_place)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -163,6 +164,61 @@ def test_the_tool_loop_goes_through_it(tmp_path: Path) -> None:
             assert {row[0] for row in database.execute("SELECT metadata FROM spend")} == {'{"job": "tests"}'}
 
 
+def test_a_start_that_cannot_listen_makes_no_key(tmp_path: Path) -> None:
+    variables = {"OPENAI_API_KEY": "sk-openai-0123", "TREADLE_HOME": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with serve("--port", port, variables=variables) as (process, lines):
+            assert process.wait(20) == 1
+            assert lines == []
+            assert process.stderr is not None
+            said = process.stderr.read()
+            assert said.startswith(f"treadle serve: cannot listen on 127.0.0.1:{port}: ")
+            assert len(said.splitlines()) == 1
+    with serve("--port", port, variables=variables) as (_, lines):
+        address, key = address_and_key(lines)
+        assert address == f"http://127.0.0.1:{port}"
+        assert httpx2.get(f"{address}/v1/models", headers={"x-api-key": key}).status_code == 200
+
+
+def test_an_admin_key_of_the_file_is_named_by_its_setting(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    models = "model_list:\n- {model_name: a, litellm_params: {model: openai/a, api_key: sk-up-0123}}\n"
+    config.write_text(f"{models}general_settings: {{master_key: sk-file-0123}}\n", "utf-8")
+    with serve("--config", str(config), variables={}) as (_, lines):
+        text = "\n".join(lines)
+        assert f"admin key: general_settings.master_key of {config}" in text
+        assert "Bearer $TREADLE_KEY" in lines[-1]
+        assert "sk-file-0123" not in text
+    config.write_text(f"{models}general_settings: {{master_key: os.environ/MINE}}\n", "utf-8")
+    with serve("--config", str(config), variables={"MINE": "sk-mine-0123"}) as (_, lines):
+        assert "Bearer $MINE" in lines[-1]
+
+
+def test_the_log_goes_to_stderr_without_secrets(tmp_path: Path) -> None:
+    variables = {"TREADLE_UPSTREAM_KEY": "sk-up-0123", "TREADLE_HOME": str(tmp_path)}
+    question = {"model": "m", "messages": [{"role": "user", "content": "a private question"}]}
+    with (
+        running([say("a private answer")], api_key="sk-up-0123") as fake,
+        serve("--upstream", fake.base_url, "--log-level", "debug", variables=variables) as (process, lines),
+    ):
+        address, key = address_and_key(lines)
+        headers = {"x-api-key": key}
+        asked = httpx2.post(f"{address}/v1/chat/completions", headers=headers, json=question)
+        assert asked.status_code == 200
+        with sqlite3.connect(tmp_path / "gateway.db") as database:
+            database.execute("DROP TABLE spend")
+        time.sleep(1.5)  # accounts are written each second
+        process.terminate()
+        process.wait(10)
+        assert process.stderr is not None
+        log = process.stderr.read()
+    assert re.search(r"^\S+ \S+ DEBUG treadle: request id='req_", log, re.MULTILINE)
+    assert re.search(r"^\S+ \S+ (WARNING|ERROR) treadle\S*: .*accounts", log, re.MULTILINE)
+    for secret in (key, "sk-up-0123", "private"):
+        assert secret not in log
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -177,3 +233,14 @@ def test_what_cannot_be_served_is_told_at_once(arguments: tuple[str, ...], said:
         assert lines == []
         assert process.stderr is not None
         assert said in process.stderr.read()
+
+
+@pytest.mark.parametrize("key", ["sk-schlüssel", "sk a", "sk-0123 "])
+def test_an_admin_key_that_no_header_can_carry_is_refused(key: str) -> None:
+    with serve(variables={"OPENAI_API_KEY": "sk-0123", "TREADLE_MASTER_KEY": key}) as (process, lines):
+        assert process.wait(20) == 2
+        assert lines == []
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "the admin key ($TREADLE_MASTER_KEY) holds what cannot be sent in a header" in said
+        assert key not in said

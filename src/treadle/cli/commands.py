@@ -117,6 +117,13 @@ def run(**options: Any) -> None:
     show_default=True,
     help="Seconds that running requests have when the server stops.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What goes to stderr of the server's own work: no prompts, answers or keys.",
+)
 def serve(**options: Any) -> None:
     """Serve models to clients of OpenAI and of Anthropic.
 

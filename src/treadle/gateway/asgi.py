@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
@@ -12,24 +12,22 @@ from starlette.routing import Route, Router
 from treadle.conversation.blocks import Wire
 from treadle.errors import TreadleError
 from treadle.gateway.deployments import Deployments
-from treadle.gateway.dialects import NotAllowed, error_answer, spoken
+from treadle.gateway.dialects import NotAllowed, spoken
 from treadle.gateway.exchange import (
-    OUR_ID,
-    Broken,
-    ClientLeft,
     Deadline,
     Exchange,
     Limits,
     Message,
     Receive,
     Send,
-    request_id,
+    headers_of,
     secret_of,
+    stopping,
 )
 from treadle.gateway.gate import Gate
 from treadle.gateway.hot import answer, count_tokens
 from treadle.gateway.pages import PUBLIC, model_routes, page_routes
-from treadle.gateway.refusals import NotFound, Refused, TooLarge, Unavailable
+from treadle.gateway.refusals import NotFound, Refused, TooLarge
 from treadle.models import clients
 
 Hot: TypeAlias = Callable[[Exchange, Gate, Deployments], Awaitable[None]]
@@ -62,7 +60,6 @@ class Gateway:
         self._router = router
         self._openings = openings
         self._running: set[Exchange] = set()
-        self._cold = 0
         self.stopping = False
         self.failed: str | None = None
         """Why it could not start."""
@@ -84,14 +81,14 @@ class Gateway:
         wire, handler = hot
         exchange = Exchange(scope, receive, send, wire, self.limits)
         if self.stopping:
-            await exchange.fail(_stopping())
+            await exchange.fail(stopping())
             return
         if scope["method"] != "POST":
             await exchange.fail(NotAllowed(f"{scope['path']} takes POST, not {scope['method']}"))
             return
         self._running.add(exchange)
         try:
-            await exchange.run(handler(exchange, self.gate, self.deployments))
+            await exchange.run(handler(exchange, self.gate, self.deployments), self.limits.exchange_s)
         finally:
             self._running.discard(exchange)
             exchange.note(self.gate)
@@ -99,48 +96,27 @@ class Gateway:
     # Everything else
 
     async def _other(self, scope: Message, receive: Receive, send: Send) -> None:
-        identity = request_id()
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        wire = spoken(headers)
-        started = False
-
-        async def sent(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                message["headers"] = [*message.get("headers", ()), (OUR_ID, identity.encode())]
-            await send(message)
-
-        self._cold += 1
+        headers = headers_of(scope)
+        exchange = Exchange(scope, receive, send, spoken(headers), self.limits, headers=headers)
+        self._running.add(exchange)
         try:
-            await self._routed(scope, _within(receive, headers, self.limits), sent, headers)
-        except ClientLeft:
-            pass
-        except Exception as error:
-            if started:
-                raise
-            refusal = _as_refusal(error, scope)
-            if isinstance(refusal, Broken):
-                _LOGGER.exception("request %s failed", identity)
-            status, head, body = error_answer(wire, refusal, identity)
-            if status in (408, 413):
-                head.append((b"connection", b"close"))
-            await sent({"type": "http.response.start", "status": status, "headers": head})
-            await send({"type": "http.response.body", "body": body if scope["method"] != "HEAD" else b""})
+            await exchange.run(self._routed(scope, exchange), None)
         finally:
-            self._cold -= 1
+            self._running.discard(exchange)
 
-    async def _routed(
-        self, scope: Message, receive: Receive, send: Send, headers: Mapping[bytes, bytes]
-    ) -> None:
+    async def _routed(self, scope: Message, exchange: Exchange) -> None:
         state = scope["state"] = dict(cast("Mapping[str, object]", scope.get("state") or {}))
         scope["app"] = self  # so that Starlette raises what it would answer itself
         path: str = scope["path"]
         if path not in PUBLIC:
             if self.stopping:
-                raise _stopping()
-            state["principal"] = await self.gate.principal(secret_of(headers))
-        await self._router(scope, receive, send)
+                raise stopping()
+            state["principal"] = await self.gate.principal(secret_of(exchange.headers))
+        receive = _within(exchange.receive, exchange.headers, self.limits)
+        try:
+            await self._router(scope, receive, exchange.forward)
+        except HTTPException as error:
+            raise _as_refusal(error, path, scope["method"]) from error
 
     # Beginning and end
 
@@ -171,7 +147,7 @@ class Gateway:
         self.stopping = True
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
-        while (self._running or self._cold) and loop.time() < end and not is_forced():  # noqa: ASYNC110 - a flag
+        while self._running and loop.time() < end and not is_forced():  # noqa: ASYNC110 - a flag
             await asyncio.sleep(_POLL_S)
         for exchange in list(self._running):
             exchange.stop()
@@ -180,29 +156,20 @@ class Gateway:
             await asyncio.sleep(_POLL_S)
 
 
-def _stopping() -> Unavailable:
-    return Unavailable("the server stops: send the request again", retry_after_s=1)
-
-
-def _as_refusal(error: Exception, scope: Mapping[str, Any]) -> TreadleError:
-    """What the client is told of an error of the other routes."""
-    if isinstance(error, TreadleError):
-        return error
-    if isinstance(error, HTTPException):
-        path, method = scope["path"], scope["method"]
-        if error.status_code == 404:
-            return NotFound(f"there is no {path[:200]!r}: GET /docs lists the routes")
-        if error.status_code == 405:
-            return NotAllowed(f"{path[:200]} does not take {method}")
-        known = Refused(str(error.detail))
-        known.status = error.status_code
-        return known
-    return Broken("the server failed; its log has the reason")
+def _as_refusal(error: HTTPException, path: str, method: str) -> Refused:
+    """What the client is told of an error of Starlette."""
+    if error.status_code == 404:
+        return NotFound(f"there is no {path[:200]!r}: GET /docs lists the routes")
+    if error.status_code == 405:
+        return NotAllowed(f"{path[:200]} does not take {method}")
+    known = Refused(str(error.detail))
+    known.status = error.status_code
+    return known
 
 
 def _within(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> Receive:
     """`receive`, but a body that is too long or too slow is refused."""
-    is_form = headers.get(b"content-type", b"").startswith(b"multipart/form-data")
+    is_form = headers.get(b"content-type", b"").lower().startswith(b"multipart/form-data")
     limit = limits.upload_bytes if is_form else limits.body_bytes
     announced = headers.get(b"content-length", b"")
     size = int(announced) if announced.isdigit() and len(announced) < 20 else 0

@@ -25,6 +25,8 @@ class Configuration:
 
     deployments: Deployments
     master_key: str | None = field(default=None, repr=False)
+    master_key_place: str | None = None
+    """`$NAME` of the variable that the file names for it, or the setting itself."""
     ignored: tuple[str, ...] = ()
     """The places of what has no effect here."""
 
@@ -54,7 +56,7 @@ class _Reader:
         self._ignore(general, {"master_key", "allow_client_side_credentials"}, "general_settings.")
         found = Deployments(deployments, self.settings)
         found.check()
-        return Configuration(found, master_key, tuple(self.ignored))
+        return Configuration(found, master_key, _place(general.get("master_key")), tuple(self.ignored))
 
     def _deployment(self, raw: object, place: str, *, everywhere: bool) -> Deployment:
         item = self._mapping(raw, place)
@@ -124,6 +126,14 @@ class _Reader:
 
     def _ignore(self, raw: Mapping[str, Any], known: "set[str] | frozenset[str]", inside: str) -> None:
         self.ignored += (f"{inside}{name}" for name in raw if name not in known)
+
+
+def _place(master_key: str | None) -> str | None:
+    if not master_key:
+        return None
+    if master_key.startswith(REFERENCE):
+        return f"${master_key.removeprefix(REFERENCE)}"
+    return "general_settings.master_key"
 
 
 def read_config(path: Path, settings: Settings) -> Configuration:

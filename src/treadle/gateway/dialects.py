@@ -61,12 +61,17 @@ class Failed(Refused):
     anthropic_type = "api_error"
 
 
+def is_final(status: int) -> bool:
+    """Whether an answer can have this status."""
+    return 200 <= status <= 599
+
+
 def status(error: TreadleError) -> int:
     """The HTTP status that the client gets."""
     if isinstance(error, Refused):
         return error.status
     if isinstance(error, ModelError) and error.status is not None and error.status >= 400:
-        return error.status
+        return error.status if is_final(error.status) else Failed.status
     return status_of(error)
 
 

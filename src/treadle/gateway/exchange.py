@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -14,7 +15,7 @@ from treadle.conversation.blocks import Wire
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import TreadleError
 from treadle.gateway.deployments import Target
-from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, status
+from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, is_final, status
 from treadle.gateway.gate import Gate, Principal, Spent
 from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
 from treadle.telemetry import record
@@ -27,6 +28,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 OUR_ID = b"x-treadle-request-id"
 COST = b"x-litellm-response-cost"
 CLIENT_LEFT = 499
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _MODEL_CHARS = 256
 _TAGS = 100
 _LOGGER = logging.getLogger("treadle")
@@ -61,6 +64,21 @@ class Deadline(Refused):
 
 def request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
+
+
+def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """The headers of a request; what came twice is one list."""
+    given: list[tuple[bytes, bytes]] = scope["headers"]
+    headers = dict(given)
+    if len(headers) != len(given):
+        headers = {}
+        for name, value in given:
+            headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
+
+
+def stopping() -> Unavailable:
+    return Unavailable("the server stops: send the request again", retry_after_s=1)
 
 
 def secret_of(headers: Mapping[bytes, bytes]) -> str:
@@ -173,7 +191,7 @@ class Exchange:
         Raises:
             Refused: one of them cannot be used.
         """
-        self.headers = dict(self.scope["headers"])
+        self.headers = headers_of(self.scope)
         self.principal = await gate.principal(secret_of(self.headers))
         self.raw = await read_body(self.receive, self.headers, self.limits)
         try:
@@ -192,18 +210,15 @@ class Exchange:
             raise Refused("'stream' must be true or false", param="stream")
         self.model = model
 
-    async def run(self, work: Awaitable[None]) -> None:
+    async def run(self, work: Awaitable[None], limit_s: float | None) -> None:
         """Do `work` as long as the client waits, and tell it what went wrong."""
         self._task = asyncio.current_task()
         try:
-            async with asyncio.timeout(self.limits.exchange_s):
-                await work
+            await _timed(work, limit_s)
         except ClientLeft:
             self.status = CLIENT_LEFT
         except TreadleError as error:
             await self.fail(error)
-        except TimeoutError:
-            await self.fail(Failed(f"there was no whole answer within {self.limits.exchange_s:g} s"))
         except asyncio.CancelledError:
             if not self._why or self._task is None:
                 raise
@@ -211,7 +226,7 @@ class Exchange:
             if self._why == "left":
                 self.status = CLIENT_LEFT
             else:
-                await self.fail(Unavailable("the server stops: send the request again", retry_after_s=1))
+                await self.fail(stopping())
         except Exception:  # the top of a request
             _LOGGER.exception("request %s failed", self.id)
             await self.fail(Broken("the server failed; its log has the reason"))
@@ -257,19 +272,36 @@ class Exchange:
     # The answer
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """The answer in one piece."""
-        self.started = True
-        self.status = status
-        head = [*headers, (b"content-length", b"%d" % len(body)), (OUR_ID, self.id.encode())]
-        await self.send({"type": "http.response.start", "status": status, "headers": head})
-        await self.send({"type": "http.response.body", "body": body})
+        """The answer in one piece.
+
+        Raises:
+            Failed: HTTP has no such status.
+        """
+        await self._head(status, [*headers, (b"content-length", b"%d" % len(body))])
+        await self.end(body)
 
     async def begin(self, status: int, headers: Headers) -> None:
-        """The head of a stream."""
-        self.started = self.streaming = True
-        self.status = status
-        head = [*headers, (OUR_ID, self.id.encode())]
-        await self.send({"type": "http.response.start", "status": status, "headers": head})
+        """The head of a stream.
+
+        Raises:
+            Failed: HTTP has no such status.
+        """
+        await self._head(status, headers)
+        self.streaming = True
+
+    async def _head(self, status: int, headers: Headers) -> None:
+        if not is_final(status):
+            raise Failed("the upstream gave an answer whose status HTTP does not have")
+        head = [each for each in headers if _NAME.fullmatch(each[0]) and not _CONTROL.search(each[1])]
+        await self.forward({"type": "http.response.start", "status": status, "headers": head})
+
+    async def forward(self, message: Message) -> None:
+        """Send what is in ASGI's words already."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (OUR_ID, self.id.encode())]
+        await self.send(message)
 
     async def piece(self, body: bytes) -> None:
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
@@ -284,12 +316,8 @@ class Exchange:
             await self.end(error_event(self.wire, error, self.id))
         elif not self.started:
             code, headers, body = error_answer(self.wire, error, self.id)
-            self.started = True
-            head = [*headers, (OUR_ID, self.id.encode())]
-            if code in (408, 413):  # what is left of the body is not read
-                head.append((b"connection", b"close"))
-            await self.send({"type": "http.response.start", "status": code, "headers": head})
-            await self.send({"type": "http.response.body", "body": body})
+            await self._head(code, headers)
+            await self.end(body)
 
     def own_headers(self) -> Headers:
         """What our own answers carry."""
@@ -340,6 +368,17 @@ class Exchange:
         if text := self.header(b"x-litellm-spend-logs-metadata"):
             given |= _object(text)
         return tuple(dict.fromkeys(tag for each in tags if (tag := each.strip()[:256])))[:_TAGS], given
+
+
+async def _timed(work: Awaitable[None], limit_s: float | None) -> None:
+    deadline = asyncio.timeout(limit_s)
+    try:
+        async with deadline:
+            await work
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise Failed(f"there was no whole answer within {limit_s:g} s") from None
 
 
 def _object(text: str) -> dict[str, object]:
