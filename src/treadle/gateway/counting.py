@@ -1,19 +1,27 @@
 """The usage in answers that pass through: read from their bytes, without parsing what does not hold it."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import Wire
-from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.conversation.usage import BYTES_PER_TOKEN, NO_USAGE, Usage
 from treadle.wire.anthropic_messages import responses as messages
 from treadle.wire.chat_completions import responses as chat
 
 _COUNTED = re.compile(rb'"usage"\s*:\s*\{')
 """Within a JSON string its quotes would be escaped: what is found is a member."""
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
+_GENERATED = re.compile(
+    rb'"(?:content|text|reasoning|reasoning_content|thinking|partial_json|arguments|refusal)"\s*+:\s*+'
+    rb'"((?:[^"\\]++|\\.)*+)',
+    re.DOTALL,
+)
+"""What a model wrote, in either wire."""
+_MEASURED_BYTES = 64 * 1024
 _HELD_BYTES = 1024 * 1024
 """A longer line is passed on as it comes: no event with a usage is that long."""
 
@@ -32,6 +40,51 @@ def usage_of_body(wire: Wire, body: bytes) -> tuple[Usage, float | None]:
 
 
 @dataclass(slots=True)
+class Received:
+    """What came of an answer. It is measured only if nobody counts it: that takes time."""
+
+    _pieces: list[bytes] = field(default_factory=list[bytes], init=False)
+    _size: int = field(default=0, init=False)
+    _text_bytes: int = field(default=0, init=False)
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > _MEASURED_BYTES:
+            self._measure()
+
+    @property
+    def some(self) -> bool:
+        """Whether anything came."""
+        return bool(self._size or self._text_bytes)
+
+    def estimate(self, request: bytes, known: Usage = NO_USAGE) -> Usage:
+        """The usage of a request whose upstream did not say it to the end: a quarter of the bytes.
+
+        Args:
+            request: as the client sent it.
+            known: what the upstream said so far.
+        """
+        self._measure()
+        return replace(
+            known,
+            calls=1,
+            input_tokens=known.input_tokens or _tokens(len(request)),
+            output_tokens=max(known.output_tokens, _tokens(self._text_bytes)),
+        )
+
+    def _measure(self) -> None:
+        data = b"".join(self._pieces)
+        self._text_bytes += sum(found.end(1) - found.start(1) for found in _GENERATED.finditer(data))
+        self._pieces.clear()
+        self._size = 0
+
+
+def _tokens(size: int) -> int:
+    return math.ceil(size / BYTES_PER_TOKEN)
+
+
+@dataclass(slots=True)
 class Stream:
     """A stream on its way through: whole lines are given on, and the usage is noted."""
 
@@ -40,14 +93,19 @@ class Stream:
     """Whether the chunk that has nothing but the usage is for us alone."""
     raw: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
     """The usage so far, as the wire has it."""
+    received: Received = field(default_factory=Received, init=False)
+    _counted: bool = field(default=False, init=False)
+    """Whether the usage is that of the whole answer: `message_start` has only that of the request."""
     _rest: bytes = field(default=b"", init=False)
 
-    @property
-    def usage(self) -> Usage:
-        return usage_of(self.wire, self.raw) if self.raw else NO_USAGE
+    def usage(self, request: bytes) -> Usage:
+        """What the upstream counted, or else about what it was for `request`."""
+        known = usage_of(self.wire, self.raw) if self.raw else NO_USAGE
+        return known if self._counted else self.received.estimate(request, known)
 
     def feed(self, chunk: bytes) -> bytes:
         """What can go on: an event or a line whose end is not here yet is held back."""
+        self.received.add(chunk)
         data = self._rest + chunk if self._rest else chunk
         if self.takes_out:
             end = max(
@@ -94,6 +152,7 @@ class Stream:
             if isinstance(usage, dict):
                 known = cast("dict[str, Any]", usage)
                 self.raw |= {name: value for name, value in known.items() if value is not None}
+                self._counted |= holder is not said.get("message")
         return choices == []
 
 

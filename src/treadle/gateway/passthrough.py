@@ -1,5 +1,6 @@
 """The fast path: bytes of one wire go to an upstream of the same wire, and its bytes come back."""
 
+import asyncio
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any, cast
 import aiohttp
 
 from treadle.errors import BadResponse, ModelError, ModelUnavailable
-from treadle.gateway.counting import Stream, usage_of_body
+from treadle.gateway.counting import Received, Stream, usage_of_body
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import COST, Exchange
@@ -18,6 +19,7 @@ from treadle.models.http import BODY_LIMIT_BYTES, STREAM_LIMIT_BYTES, Endpoint
 from treadle.models.programmatic import BETA_HEADER
 from treadle.models.routing import GATEWAY
 from treadle.telemetry import record
+from treadle.wire.chat_completions import responses as chat
 from treadle.wire.json_text import dumps
 
 _CONNECTION = (aiohttp.ClientError, OSError)
@@ -69,6 +71,9 @@ class Passage:
                 proxy_headers=way.proxy_headers,
                 ssl=way.tls,
             )
+        except asyncio.CancelledError:
+            self._estimate(Received())
+            raise
         except _CONNECTION as error:
             raise self._no_answer(error) from error
         async with response:
@@ -144,21 +149,34 @@ class Passage:
 
     async def _whole(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         exchange = self.exchange
-        body = await self._read(response)
+        received = Received()
+        try:
+            body = await self._read(response, received)
+        except BaseException:
+            if response.status == 200:
+                self._estimate(received)
+            raise
         if endpoint.secret and endpoint.secret.encode() in body:
             body = endpoint.masked(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         headers = _given_back(response)
         if response.status == 200 and not self.path:
-            exchange.count(*usage_of_body(exchange.wire, body))
+            usage, cost = usage_of_body(exchange.wire, body)
+            exchange.count(usage if usage.total_tokens else received.estimate(exchange.raw), cost)
             if exchange.cost is not None:
                 headers.append((COST, f"{exchange.cost:.10g}".encode()))
         await exchange.whole(response.status, headers, body)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    def _estimate(self, received: Received) -> None:
+        """Note about what an answer took that nobody saw whole: the upstream worked all the same."""
+        if not self.path:
+            self.exchange.count(received.estimate(self.exchange.raw))
+
+    async def _read(self, response: aiohttp.ClientResponse, received: Received) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while piece := await self._piece(response):
             pieces.append(piece)
+            received.add(piece)
             size += len(piece)
             if size > BODY_LIMIT_BYTES:
                 raise BadResponse(
@@ -180,7 +198,7 @@ class Passage:
                     await exchange.piece(ready)
             await exchange.end(stream.end())
         finally:
-            exchange.count(stream.usage)
+            exchange.count(stream.usage(exchange.raw), chat.read_cost(stream.raw))
 
     async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
         try:

@@ -12,6 +12,7 @@ from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Delta, Ended, Started
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
+from treadle.gateway.counting import Received
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Headers
 from treadle.gateway.exchange import Exchange
@@ -113,13 +114,25 @@ async def translate(exchange: Exchange, target: Target) -> None:
     if exchange.streamed:
         await _Streamed(exchange, _writer(exchange)).go(model, request)
         return
-    reply = await model.complete(request)
-    exchange.count(reply.usage, reply.cost)
+    try:
+        reply = await model.complete(request)
+    except asyncio.CancelledError:  # the upstream works all the same
+        exchange.count(Received().estimate(exchange.raw))
+        raise
     if exchange.wire == "anthropic_messages":
-        body = messages_responses.write_response(reply)
+        written = messages_responses.write_response(reply)
     else:
-        body = carrying(reply, created=int(time.time()))
-    await exchange.whole(200, [*_JSON, *exchange.own_headers()], dumps(body).encode("ascii"))
+        written = carrying(reply, created=int(time.time()))
+    body = dumps(written).encode("ascii")
+    received = Received()
+    received.add(body)
+    _count(exchange, reply, received)
+    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+
+
+def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
+    usage = said.usage if said.usage.total_tokens else received.estimate(exchange.raw)
+    exchange.count(usage, said.cost)
 
 
 def _writer(exchange: Exchange) -> Writer:
@@ -137,22 +150,31 @@ class _Streamed:
     exchange: Exchange
     writer: Writer
     sent_at: float = field(default_factory=time.monotonic)
+    received: Received = field(default_factory=Received)
+    counted: bool = False
 
     async def go(self, model: Model, request: ModelRequest) -> None:
         # owned here: it is cancelled, and waited for, before the end is sent
         talker = asyncio.get_running_loop().create_task(self._keep_talking())
         try:
             reply = await model.complete(request, self._delta)
+        except BaseException as error:
+            # the upstream worked all the same, unless it said no
+            if not self.counted and (self.received.some or isinstance(error, asyncio.CancelledError)):
+                self.exchange.count(self.received.estimate(self.exchange.raw))
+            raise
         finally:
             talker.cancel()
             await asyncio.wait([talker])
-        self.exchange.count(reply.usage, reply.cost)
+        _count(self.exchange, reply, self.received)
         await self.exchange.end(b"".join(self.writer.end(reply)))
 
     async def _delta(self, delta: Delta) -> None:
         if isinstance(delta, Ended):
-            self.exchange.count(delta.usage, delta.cost)
+            self.counted = True
+            _count(self.exchange, delta, self.received)
         if said := b"".join(self.writer.delta(delta)):
+            self.received.add(said)
             await self._say(said)
 
     async def _say(self, said: bytes) -> None:
