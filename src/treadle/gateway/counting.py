@@ -9,12 +9,20 @@ from typing import Any, cast
 
 from treadle.conversation.blocks import Wire
 from treadle.conversation.usage import BYTES_PER_TOKEN, NO_USAGE, Usage
+from treadle.models.http import MASK
 from treadle.wire.anthropic_messages import responses as messages
 from treadle.wire.chat_completions import responses as chat
 
 _COUNTED = re.compile(rb'"usage"\s*:\s*\{')
 """Within a JSON string its quotes would be escaped: what is found is a member."""
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
+_LAST_MARKS = (b"[DONE]", b"message_stop", b"error")
+_LAST = re.compile(
+    rb'^(?:data:\s*(?:\[DONE\]|\{[^\n]*"(?:error"\s*:\s*["{]|type"\s*:\s*"(?:message_stop|error)"))'
+    rb"|event:\s*(?:message_stop|error)\s*$)",
+    re.MULTILINE,
+)
+"""What ends a stream, in either wire."""
 _GENERATED = re.compile(
     rb'"(?:content|text|reasoning|reasoning_content|thinking|partial_json|arguments|refusal)"\s*+:\s*+'
     rb'"((?:[^"\\]++|\\.)*+)',
@@ -32,11 +40,27 @@ def usage_of(wire: Wire, raw: object) -> Usage:
 
 
 def usage_of_body(wire: Wire, body: bytes) -> tuple[Usage, float | None]:
-    """The usage of a whole answer, and its cost in US dollars where the upstream says it."""
-    if not _COUNTED.search(body):
-        return NO_USAGE, None
-    raw = _object(body).get("usage")
-    return usage_of(wire, raw), chat.read_cost(raw)
+    """The usage of a whole answer, and its cost in US dollars where the upstream says it.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        read: object = json.loads(body)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(read, dict):
+        raise ValueError("it is no object")
+    raw: object = cast("dict[str, Any]", read).get("usage")
+    return (usage_of(wire, raw) if raw else NO_USAGE), chat.read_cost(raw)
+
+
+def without(secrets: tuple[bytes, ...], data: bytes) -> bytes:
+    """`data` with a mask in the place of each secret."""
+    for secret in secrets:
+        if secret in data:
+            data = data.replace(secret, MASK.encode())
+    return data
 
 
 @dataclass(slots=True)
@@ -91,6 +115,10 @@ class Stream:
     wire: Wire
     takes_out: bool = False
     """Whether the chunk that has nothing but the usage is for us alone."""
+    secrets: tuple[bytes, ...] = ()
+    """What the client must not see."""
+    ended: bool = field(default=False, init=False)
+    """Whether the upstream said that this is all."""
     raw: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
     """The usage so far, as the wire has it."""
     received: Received = field(default_factory=Received, init=False)
@@ -115,7 +143,7 @@ class Stream:
         else:
             end = data.rfind(b"\n") + 1
         if len(data) - end > _HELD_BYTES:
-            end = len(data)
+            end = len(data) - self._begun_secret(data)
         self._rest = data[end:]
         return self._read(data[:end])
 
@@ -124,7 +152,15 @@ class Stream:
         rest, self._rest = self._rest, b""
         return self._read(rest)
 
+    def _begun_secret(self, data: bytes) -> int:
+        """How many of the last bytes may be the beginning of a secret."""
+        sizes = (size for each in self.secrets for size in range(1, len(each)) if data.endswith(each[:size]))
+        return max(sizes, default=0)
+
     def _read(self, data: bytes) -> bytes:
+        data = without(self.secrets, data)
+        if any(mark in data for mark in _LAST_MARKS) and _LAST.search(data):
+            self.ended = True
         if not _COUNTED.search(data):
             return data
         kept: list[bytes] = []
