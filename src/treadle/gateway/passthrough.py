@@ -13,7 +13,7 @@ from treadle.gateway.counting import Received, Stream, usage_of_body, without
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import COST, Exchange
-from treadle.gateway.refusals import Refused
+from treadle.gateway.refusals import REDIRECTS, Refused
 from treadle.models.clients import CONNECT_TIMEOUT_S, session
 from treadle.models.http import BODY_LIMIT_BYTES, STREAM_LIMIT_BYTES, Endpoint
 from treadle.models.programmatic import BETA_HEADER
@@ -86,7 +86,7 @@ class Passage:
                 record("fell back", {"model": self.target.model, "status": response.status})
                 raise Elsewhere
             if 300 <= response.status < 400:
-                raise Failed("the upstream redirects, and keys do not follow redirects: correct its api_base")
+                raise Failed(REDIRECTS)
             if self.path and response.status in (404, 405):  # it counts no tokens
                 raise Elsewhere
             if self.exchange.streamed and response.status == 200 and not self.path:
