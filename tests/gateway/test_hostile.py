@@ -100,7 +100,14 @@ async def test_messages_of_wrong_types_end_in_a_clear_error_on_the_other_wire(
     assert error_of(got)["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("name", ["api_base", "base_url", "api_key", "extra_headers", "custom_llm_provider"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("api_base", "base_url", "api_key", "extra_headers", "custom_llm_provider", "user_config"),
+        *("litellm_params", "litellm_credential_name", "aws_role_name", "ssl_verify", "proxy", "api_type"),
+        *("vertex_ai_project", "aws_web_identity_token"),
+    ],
+)
 @pytest.mark.parametrize("upstream", ["chat", "messages"])
 async def test_a_client_cannot_say_where_its_request_goes(upstream: str, name: str) -> None:
     body = json.dumps({"model": "m", "messages": [], name: "http://169.254.169.254"}).encode()
@@ -114,7 +121,12 @@ async def test_a_client_cannot_say_where_its_request_goes(upstream: str, name: s
 
 async def test_where_it_may_the_key_of_the_server_does_not_go_there() -> None:
     async with raw_upstream(http(b"{}")) as own, raw_upstream(http(b"{}")) as theirs:
-        deployment = to("chat", own.base, client_credentials=frozenset({"api_base", "api_key"}))
+        deployment = to(
+            "chat",
+            own.base,
+            client_credentials=frozenset({"api_base", "api_key"}),
+            transport={"extra_headers": {"x-proof": "ours", "authorization": "Bearer ours"}, "timeout": 5},
+        )
         async with running(table(deployment)) as made:
             said: dict[str, Any] = {"model": "m", "messages": []}
             said |= {"api_base": theirs.base, "api_key": "sk-of-client"}
@@ -124,6 +136,7 @@ async def test_where_it_may_the_key_of_the_server_does_not_go_there() -> None:
     assert theirs.headers()["authorization"] == "Bearer sk-of-client"
     assert json.loads(theirs.bodies[0]) == {"model": "m", "messages": []}
     assert UPSTREAM_KEY.encode() not in theirs.requests[0]
+    assert "x-proof" not in theirs.headers()
 
 
 async def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not() -> None:

@@ -234,12 +234,18 @@ async def test_a_stream_that_is_cut_in_the_middle_of_a_line_ends_in_a_whole_erro
     assert record.status == 502
 
 
-async def test_a_redirect_is_not_followed_and_its_target_is_not_told() -> None:
+@pytest.mark.parametrize("path", PATHS.values())
+@pytest.mark.parametrize("wire", PATHS)
+@pytest.mark.parametrize("streamed", ["true", "false"])
+async def test_a_redirect_is_not_followed_and_no_address_is_told(wire: str, path: str, streamed: str) -> None:
     answer = http(b"", "302 Found", headers={"location": "http://169.254.169.254/secret"})
-    async with raw_upstream(answer) as up, running(table(to("chat", up.base))) as made:
-        got = await raw(made.url, post(PATHS["chat"], ODD))
+    body = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"stream":%s}'
+    async with raw_upstream(answer) as up, running(table(to(wire, up.base))) as made:
+        got = await raw(made.url, post(path, body % streamed.encode()))
     assert got.startswith(b"HTTP/1.1 502")
     assert b"169.254" not in got
+    assert b"127.0.0.1" not in got
+    assert b"the upstream redirects" in got
     assert len(up.requests) == 1
 
 

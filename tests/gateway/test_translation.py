@@ -172,6 +172,23 @@ def test_unknown_fields_of_messages_are_left_out_and_those_that_change_the_answe
         request, _ = read_for(asked("anthropic_messages", {**MESSAGES, "top_k": 4}), target("chat"))
 
 
+def test_unknown_fields_of_chat_completions_are_left_out_and_those_of_messages_stay() -> None:
+    more: dict[str, Any] = {
+        "foo": 1,
+        "langfuse_host": "http://x",
+        "timeout": 3,
+        "reasoning": {},
+        "top_k": 4,
+        "user": "u",
+    }
+    request, _ = read_for(asked("chat_completions", {**CHAT, **more}), target("messages"))
+    written = write_messages(request)
+    assert not {"foo", "langfuse_host", "timeout", "reasoning"} & written.keys()
+    assert (written["top_k"], written["metadata"]) == (4, {"user_id": "u"})
+    with pytest.raises(ParameterUnsupported, match="seed"):
+        write_messages(read_for(asked("chat_completions", {**CHAT, "seed": 4}), target("messages"))[0])
+
+
 def test_a_deployments_parameters_fill_what_the_client_leaves_open() -> None:
     more = {"parameters": {"temperature": 0.5, "max_tokens": 77, "thinking": {"type": "disabled"}}}
     request, _ = read_for(asked("chat_completions", CHAT), target("messages", **more))

@@ -40,8 +40,10 @@ class Usage:
 NO_USAGE = Usage()
 
 
+COST_LIMIT = 1e6
+"""US dollars. A server that says more of one answer says no price."""
 BYTES_PER_TOKEN = 4
-"""Of English text and JSON, about; only `Savings.tokens` is estimated by it."""
+"""Of English text and JSON, about."""
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ class Deployments:
         )
 
     def _own(self, target: Target, given: Mapping[str, Any]) -> Target:
-        """`target` with what the client said; never our key to the client's address."""
+        """`target` with what the client said; never our key or headers to the client's address."""
         denied = sorted(given.keys() - target.deployment.client_credentials)
         if denied:
             raise Refused(
@@ -187,11 +187,16 @@ class Deployments:
             )
         if not isinstance(given.get("api_key"), str) or not given["api_key"]:
             raise Refused("an address of your own needs an api_key of your own", param="api_key")
+        deployment = target.deployment
+        if given.get("api_base") or given.get("base_url"):
+            # our headers may be as good as a key
+            transport = {k: v for k, v in deployment.transport.items() if k != "extra_headers"}
+            deployment = replace(deployment, transport=transport)
         said = dict(given)
         said.setdefault("api_base", said.pop("base_url", None) or target.route.base)
         if said["api_base"] is None:
             del said["api_base"]
-        return self._target(target.deployment, target.model, said)
+        return self._target(deployment, target.model, said)
 
     def visible(self, principal: Principal) -> list[str]:
         """The names that `principal` may use: of the table, and its own where a wildcard answers for them."""

@@ -19,10 +19,12 @@ COUNT_TOKENS = "/count_tokens"
 
 # Names that a library or a server behind this one reads as where to send a request, and as whom.
 _TRANSPORT = CLIENT_CREDENTIALS | {
-    *("api_version", "extra_headers", "extra_body", "custom_llm_provider", "azure_ad_token", "model_list"),
-    *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_bedrock_runtime_endpoint"),
-    *("vertex_credentials", "vertex_project", "vertex_location", "fallbacks", "mock_response"),
+    *("api_version", "api_type", "extra_headers", "extra_body", "custom_llm_provider", "model_list"),
+    *("azure_ad_token", "azure_username", "azure_password", "tenant_id", "client_id", "client_secret"),
+    *("user_config", "litellm_params", "litellm_credential_name", "organization", "region_name"),
+    *("proxy", "ssl_verify", "ssl_certificate", "headers", "client", "fallbacks", "mock_response"),
 }
+_TRANSPORT_PREFIXES = ("aws_", "vertex_")
 _MEDIA_TOKENS = 1_500
 """Of an image or a document, about: what its bytes say of it is nothing."""
 
@@ -71,7 +73,11 @@ async def _admitted(exchange: Exchange, gate: Gate, deployments: Deployments) ->
     await exchange.read(gate)
     assert exchange.principal is not None
     values = exchange.body.values
-    given = {name: values[name] for name in values.keys() & _TRANSPORT if values[name] is not None}
+    given = {
+        name: value
+        for name, value in values.items()
+        if value is not None and (name in _TRANSPORT or name.startswith(_TRANSPORT_PREFIXES))
+    }
     targets = deployments.targets(exchange.model, given)
     if not isinstance(values.get("messages"), list):
         raise Refused("'messages' must be a list", param="messages")

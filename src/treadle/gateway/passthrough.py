@@ -1,5 +1,6 @@
 """The fast path: bytes of one wire go to an upstream of the same wire, and its bytes come back."""
 
+import asyncio
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +9,18 @@ from typing import Any, cast
 import aiohttp
 
 from treadle.errors import BadResponse, ModelError, ModelUnavailable
-from treadle.gateway.counting import Stream, usage_of_body
+from treadle.gateway.counting import Received, Stream, usage_of_body, without
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import COST, Exchange
-from treadle.gateway.refusals import Refused
-from treadle.models.clients import session
+from treadle.gateway.refusals import REDIRECTS, Refused
+from treadle.models.clients import CONNECT_TIMEOUT_S, session
 from treadle.models.http import BODY_LIMIT_BYTES, STREAM_LIMIT_BYTES, Endpoint
 from treadle.models.programmatic import BETA_HEADER
+from treadle.models.replies import cost_of
 from treadle.models.routing import GATEWAY
 from treadle.telemetry import record
+from treadle.wire.chat_completions import responses as chat
 from treadle.wire.json_text import dumps
 
 _CONNECTION = (aiohttp.ClientError, OSError)
@@ -59,6 +62,7 @@ class Passage:
         body = self.body()
         client = await session()
         way = endpoint.way
+        wait_s = endpoint.timeout_s
         try:
             response = await client.post(
                 endpoint.url + self.path,
@@ -68,7 +72,13 @@ class Passage:
                 proxy=way.proxy,
                 proxy_headers=way.proxy_headers,
                 ssl=way.tls,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=min(CONNECT_TIMEOUT_S, wait_s), sock_read=wait_s
+                ),
             )
+        except asyncio.CancelledError:
+            self._estimate(Received())
+            raise
         except _CONNECTION as error:
             raise self._no_answer(error) from error
         async with response:
@@ -76,9 +86,11 @@ class Passage:
                 record("fell back", {"model": self.target.model, "status": response.status})
                 raise Elsewhere
             if 300 <= response.status < 400:
-                raise Failed("the upstream redirects, and keys do not follow redirects: correct its api_base")
-            if response.content_type == "text/event-stream" and response.status == 200:
-                await self._stream(response)
+                raise Failed(REDIRECTS)
+            if self.path and response.status in (404, 405):  # it counts no tokens
+                raise Elsewhere
+            if self.exchange.streamed and response.status == 200 and not self.path:
+                await self._stream(response, endpoint)
             else:
                 await self._whole(response, endpoint)
 
@@ -144,21 +156,41 @@ class Passage:
 
     async def _whole(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         exchange = self.exchange
-        body = await self._read(response)
-        if endpoint.secret and endpoint.secret.encode() in body:
-            body = endpoint.masked(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        headers = _given_back(response)
-        if response.status == 200 and not self.path:
-            exchange.count(*usage_of_body(exchange.wire, body))
+        received = Received()
+        try:
+            body = await self._read(response, received)
+        except BaseException:
+            if response.status == 200:
+                self._estimate(received)
+            raise
+        headers = _given_back(response, endpoint)
+        if 200 <= response.status < 300:
+            try:
+                usage, cost = usage_of_body(exchange.wire, body)
+            except ValueError:
+                raise self._unreadable("no JSON object") from None
+            if not self.path:
+                said = cost_of(response.headers)
+                usage = usage if usage.total_tokens else received.estimate(exchange.raw)
+                exchange.count(usage, cost if said is None else said)
             if exchange.cost is not None:
                 headers.append((COST, f"{exchange.cost:.10g}".encode()))
-        await exchange.whole(response.status, headers, body)
+        await exchange.whole(response.status, headers, without(endpoint.secrets, body))
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    def _unreadable(self, lacking: str) -> BadResponse:
+        return BadResponse(f"{self.target.model} answered with {lacking}", provider=self.target.model)
+
+    def _estimate(self, received: Received) -> None:
+        """Note about what an answer took that nobody saw whole: the upstream worked all the same."""
+        if not self.path:
+            self.exchange.count(received.estimate(self.exchange.raw))
+
+    async def _read(self, response: aiohttp.ClientResponse, received: Received) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while piece := await self._piece(response):
             pieces.append(piece)
+            received.add(piece)
             size += len(piece)
             if size > BODY_LIMIT_BYTES:
                 raise BadResponse(
@@ -166,11 +198,13 @@ class Passage:
                 )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse, endpoint: Endpoint) -> None:
         exchange = self.exchange
-        stream = Stream(exchange.wire, self.takes_out)
+        if response.content_type != "text/event-stream":
+            raise self._unreadable("no stream of events")
+        stream = Stream(exchange.wire, self.takes_out, endpoint.secrets)
         size = 0
-        await exchange.begin(response.status, _given_back(response))
+        await exchange.begin(response.status, _given_back(response, endpoint))
         try:
             while piece := await self._piece(response):
                 size += len(piece)
@@ -178,9 +212,15 @@ class Passage:
                     raise BadResponse("a stream without end", provider=self.target.model)
                 if ready := stream.feed(piece):
                     await exchange.piece(ready)
-            await exchange.end(stream.end())
+            rest = stream.end()
+            if not stream.ended:
+                raise self._cut_off()
+            await exchange.end(rest)
         finally:
-            exchange.count(stream.usage)
+            cost = chat.read_cost(stream.raw)
+            if cost is None:  # a head that says 0 does not know it yet
+                cost = cost_of(response.headers) or None
+            exchange.count(stream.usage(exchange.raw), cost)
 
     async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
         try:
@@ -197,10 +237,11 @@ class Passage:
 
     def _cut(self, error: Exception) -> ModelError | Elsewhere:
         if self.exchange.started:
-            return ModelUnavailable(
-                "the upstream's answer was cut off", provider=self.target.model, status=502
-            )
+            return self._cut_off()
         return self._no_answer(error)
+
+    def _cut_off(self) -> ModelError:
+        return ModelUnavailable("the upstream's answer was cut off", provider=self.target.model, status=502)
 
 
 def _safe(name: str, value: bytes) -> str:
@@ -210,11 +251,11 @@ def _safe(name: str, value: bytes) -> str:
     return text
 
 
-def _given_back(response: aiohttp.ClientResponse) -> Headers:
+def _given_back(response: aiohttp.ClientResponse, endpoint: Endpoint) -> Headers:
     headers: Headers = []
     for raw, value in response.raw_headers:
         name = raw.lower()
         text = name.decode("latin-1")
         if text in _GIVEN_BACK or text.startswith(_GIVEN_BACK_PREFIXES):
-            headers.append((name, value))
+            headers.append((name, without(endpoint.secrets, value)))
     return headers

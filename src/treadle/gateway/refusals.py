@@ -2,6 +2,8 @@
 
 from treadle.errors import TreadleError
 
+REDIRECTS = "the upstream redirects, and keys do not follow redirects: correct its api_base"
+
 
 class Refused(TreadleError):
     """A request is refused. Its text is for the client."""

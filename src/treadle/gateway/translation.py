@@ -12,17 +12,20 @@ from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Delta, Ended, Started
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
+from treadle.gateway.counting import Received
 from treadle.gateway.deployments import Target
-from treadle.gateway.dialects import Headers
+from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
+from treadle.gateway.refusals import REDIRECTS
 from treadle.models.base import Model
+from treadle.models.http import Redirected
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
 from treadle.wire.anthropic_messages import streaming as messages_streaming
 from treadle.wire.chat_completions import streaming as chat_streaming
 from treadle.wire.chat_completions.carried import carrying
-from treadle.wire.chat_completions.requests import Parameters, read_parameters
+from treadle.wire.chat_completions.requests import PARAMETERS, Parameters, read_parameters
 from treadle.wire.json_text import copied, dumps
 
 _EVENTS: Headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -43,6 +46,21 @@ _OF_CHAT = frozenset(
     {"frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs", "seed", "n", "user"}
     | {"response_format", "tool_choice", "modalities", "audio", "prediction", "service_tier", "verbosity"}
     | {"web_search_options", "functions", "function_call", "thinking", "container", "reasoning"}
+)
+# The strict server of Messages refuses what it does not know. What has no counterpart there is refused here.
+_FOR_MESSAGES = (
+    (_OF_CHAT - {"reasoning"})
+    | _MEANS_SOMETHING
+    | {
+        *(
+            "safety_identifier",
+            "store",
+            "moderation",
+            "context_management",
+            "cache_control",
+            "stop_sequences",
+        ),
+    }
 )
 
 
@@ -106,20 +124,40 @@ async def translate(exchange: Exchange, target: Target) -> None:
     """Ask the model of `target` and answer on the client's wire.
 
     Raises:
+        Failed: its address redirects.
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
     request, model = read_for(exchange, target)
-    if exchange.streamed:
-        await _Streamed(exchange, _writer(exchange)).go(model, request)
-        return
-    reply = await model.complete(request)
-    exchange.count(reply.usage, reply.cost)
+    try:
+        if exchange.streamed:
+            await _Streamed(exchange, _writer(exchange)).go(model, request)
+        else:
+            await _whole(exchange, model, request)
+    except Redirected:  # it tells the addresses
+        raise Failed(REDIRECTS) from None
+
+
+async def _whole(exchange: Exchange, model: Model, request: ModelRequest) -> None:
+    try:
+        reply = await model.complete(request)
+    except asyncio.CancelledError:  # the upstream works all the same
+        exchange.count(Received().estimate(exchange.raw))
+        raise
     if exchange.wire == "anthropic_messages":
-        body = messages_responses.write_response(reply)
+        written = messages_responses.write_response(reply)
     else:
-        body = carrying(reply, created=int(time.time()))
-    await exchange.whole(200, [*_JSON, *exchange.own_headers()], dumps(body).encode("ascii"))
+        written = carrying(reply, created=int(time.time()))
+    body = dumps(written).encode("ascii")
+    received = Received()
+    received.add(body)
+    _count(exchange, reply, received)
+    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+
+
+def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
+    usage = said.usage if said.usage.total_tokens else received.estimate(exchange.raw)
+    exchange.count(usage, said.cost)
 
 
 def _writer(exchange: Exchange) -> Writer:
@@ -137,22 +175,31 @@ class _Streamed:
     exchange: Exchange
     writer: Writer
     sent_at: float = field(default_factory=time.monotonic)
+    received: Received = field(default_factory=Received)
+    counted: bool = False
 
     async def go(self, model: Model, request: ModelRequest) -> None:
         # owned here: it is cancelled, and waited for, before the end is sent
         talker = asyncio.get_running_loop().create_task(self._keep_talking())
         try:
             reply = await model.complete(request, self._delta)
+        except BaseException as error:
+            # the upstream worked all the same, unless it said no
+            if not self.counted and (self.received.some or isinstance(error, asyncio.CancelledError)):
+                self.exchange.count(self.received.estimate(self.exchange.raw))
+            raise
         finally:
             talker.cancel()
             await asyncio.wait([talker])
-        self.exchange.count(reply.usage, reply.cost)
+        _count(self.exchange, reply, self.received)
         await self.exchange.end(b"".join(self.writer.end(reply)))
 
     async def _delta(self, delta: Delta) -> None:
         if isinstance(delta, Ended):
-            self.exchange.count(delta.usage, delta.cost)
+            self.counted = True
+            _count(self.exchange, delta, self.received)
         if said := b"".join(self.writer.delta(delta)):
+            self.received.add(said)
             await self._say(said)
 
     async def _say(self, said: bytes) -> None:
@@ -205,10 +252,8 @@ def sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:
     metadata: object = sent.get("metadata")
     if isinstance(metadata, dict):  # a provider of another wire has no place for it; the accounts have it
         del sent["metadata"]
-    if target.wire is None:
-        known = set(read_parameters({k: v for k, v in sent.items() if k not in _OF_CHAT}).get("extra", EMPTY))
-        return {name: value for name, value in sent.items() if name not in known}
-    return sent
+    taken = PARAMETERS | (_FOR_MESSAGES if target.wire == "anthropic_messages" else _OF_CHAT)
+    return {name: value for name, value in sent.items() if name in taken}
 
 
 def _as_chat_takes_it(request: ModelRequest) -> ModelRequest:

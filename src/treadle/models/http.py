@@ -32,10 +32,15 @@ EXCERPT_CHARS = 300
 _CONNECTION = (aiohttp.ClientError, OSError)
 """What the connection fails with. A listener is called where none of it is caught: its errors are its own."""
 
+MASK = "[key]"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"} | {"x-amz-security-token"}
 )
+
+
+class Redirected(InvalidArgument):
+    """The address sends requests elsewhere. The text names both addresses."""
 
 
 class Frames(Protocol):
@@ -78,14 +83,20 @@ class Endpoint:
         """How its requests leave this host, as the environment says when the first one does."""
         return way_to(self.url)
 
+    @cached_property
+    def secrets(self) -> tuple[bytes, ...]:
+        """What `masked` takes out, for those who read bytes."""
+        return tuple(secret.encode() for secret in self._secrets(self.headers))
+
     def masked(self, text: str, signed: Mapping[str, str] | None = None) -> str:
         """`text` without the key, and without what else the headers prove who we are with."""
-        headers = (self.headers if signed is None else signed).items()
-        theirs = (value.rpartition(" ")[2] for name, value in headers if name in _SECRET_HEADERS)
-        for secret in (self.secret, *theirs):
-            if len(secret) >= MIN_SECRET_CHARS:
-                text = text.replace(secret, "[key]")
+        for secret in self._secrets(self.headers if signed is None else signed):
+            text = text.replace(secret, MASK)
         return text
+
+    def _secrets(self, headers: Mapping[str, str]) -> list[str]:
+        theirs = (value.rpartition(" ")[2] for name, value in headers.items() if name in _SECRET_HEADERS)
+        return [secret for secret in (self.secret, *theirs) if len(secret) >= MIN_SECRET_CHARS]
 
 
 @dataclass(frozen=True)
@@ -265,7 +276,7 @@ class _Exchange:
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         if 300 <= response.status < 400:
             target = self._masked(response.headers.get("location", ""))
-            raise InvalidArgument(
+            raise Redirected(
                 f"{self.endpoint.url} redirects to {target!r}, and keys do not follow redirects: "
                 "set api_base to the address that answers"
             )

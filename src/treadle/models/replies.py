@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from treadle.conversation.request import Reply
+from treadle.conversation.usage import COST_LIMIT
 from treadle.errors import BadResponse
 from treadle.models.base import OnDelta
 from treadle.models.failures import MESSAGE_LIMIT
@@ -37,11 +38,14 @@ async def forward(deltas: "Iterable[Delta]", fold: "Fold", on_delta: OnDelta) ->
 
 def finished(reply: Reply, headers: Mapping[str, str]) -> Reply:
     """`reply` with the cost that a gateway wrote into the headers, in US dollars."""
-    for name in COST_HEADERS:
-        cost = _number(headers.get(name))
-        if cost is not None:
-            return replace(reply, cost=cost)
-    return reply
+    cost = cost_of(headers)
+    return reply if cost is None else replace(reply, cost=cost)
+
+
+def cost_of(headers: Mapping[str, str]) -> float | None:
+    """What a gateway says in the headers that the answer cost, in US dollars."""
+    costs = (_number(headers.get(name)) for name in COST_HEADERS)
+    return next((cost for cost in costs if cost is not None), None)
 
 
 def _number(text: str | None) -> float | None:
@@ -51,4 +55,4 @@ def _number(text: str | None) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return min(number, COST_LIMIT) if math.isfinite(number) and number >= 0 else None

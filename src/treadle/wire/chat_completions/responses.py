@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from treadle.conversation.blocks import EMPTY, Message, Opaque, Refusal
 from treadle.conversation.request import Reply, StopReason
-from treadle.conversation.usage import NO_USAGE, Usage
+from treadle.conversation.usage import COST_LIMIT, NO_USAGE, Usage
 from treadle.errors import BadResponse
 from treadle.wire.chat_completions.messages import (
     WIRE,
@@ -124,7 +124,7 @@ def read_cost(raw: Any) -> float | None:
     cost: object = cast("Mapping[str, Any]", raw).get("cost") if isinstance(raw, Mapping) else None
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
         return None
-    return float(cost)
+    return float(min(cost, COST_LIMIT))
 
 
 def write_usage(usage: Usage) -> dict[str, object]:
