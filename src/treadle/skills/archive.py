@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from treadle.errors import SkillInvalid
@@ -23,7 +22,6 @@ MAX_RATIO = 200
 """How much a file of more than `SMALL_BYTES` may be compressed."""
 SMALL_BYTES = 1 << 20
 
-_ARCHIVES = frozenset({".zip", ".skill", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"})
 _ANEW = "make the archive anew, as a ZIP without a password"
 _ENCRYPTED = 0x1
 _UTF8 = 0x800
@@ -98,10 +96,6 @@ def _taken(intake: Intake, entries: Sequence[Entry]) -> Package:
         path = entry.path if folder is None else entry.path.removeprefix(f"{folder}/")
         if not intake.wants(path):
             continue
-        if PurePosixPath(path).suffix.lower() in _ARCHIVES:
-            intake.problems.warn(
-                printable(path), None, "it is an archive, and nobody looks into it", "unpack it if need be"
-            )
         intake.add(path, entry.read(intake.room_bytes + 1))
     return intake.package(folder)
 

@@ -27,6 +27,8 @@ MAX_NAME_BYTES = 255
 LEFT_OUT = frozenset({"__pycache__", "__MACOSX", ".git", ".DS_Store"})
 """Files and folders that tools leave behind; nothing is said of them."""
 
+_ARCHIVES = (".zip", ".skill", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
+
 
 @dataclass(frozen=True, slots=True)
 class Package:
@@ -97,6 +99,10 @@ class Intake:
         if len(data) > MAX_BYTES - self._bytes:
             self._refuse(path, f"with it the files have more than {MAX_BYTES:,} bytes", "make them smaller")
         self._compare_spelling(path)
+        if path.lower().endswith(_ARCHIVES):
+            self.problems.warn(
+                path, None, "it is an archive, and nobody looks into it", "unpack it if need be"
+            )
         self._files[path] = data
         self._bytes += len(data)
 
