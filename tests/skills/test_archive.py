@@ -176,7 +176,7 @@ def test_links_and_devices_are_refused_or_left_out(kind: int, said: str) -> None
     assert list(read(content, strict=False).files) == ["SKILL.md"]
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+def test_s13_a_bomb_is_refused_before_it_is_unpacked() -> None:
     bomb = packed({"SKILL.md": SKILL, **{str(n): bytes(9 << 20) for n in range(4)}})
     tracemalloc.start()
     try:

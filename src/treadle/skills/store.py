@@ -121,7 +121,8 @@ class Skills:
         """Keep the archive of `package` as the next version of the skill whose row `into` gives."""
         data = await run_sync(write_archive, package)
         async with blobs.upload(self.database) as content:
-            await content.write(data)
+            for start in range(0, len(data), blobs.CHUNK_BYTES):  # so that hashing holds up nobody
+                await content.write(data[start : start + blobs.CHUNK_BYTES])
             async with self.database.begin(alone=True) as connection:
                 row = await into(connection)
                 await self._check_room(connection, row.owner)
