@@ -146,7 +146,8 @@ class Intake:
                 return
 
     def _refuse(self, path: str, rule: str, remedy: str) -> NoReturn:
-        raise refusal([Problem(printable(path), None, rule, remedy, "error")])
+        errors = [problem for problem in self.problems.found if problem.severity == "error"]
+        raise refusal([*errors, Problem(printable(path), None, rule, remedy, "error")])
 
 
 def _byte_count(text: str) -> int:

@@ -281,6 +281,7 @@ def test_a_bearer_is_answered_in_the_other_dialect(shared: Client) -> None:
         ([("pdf/SKILL.md", manifest("Other"))], "SKILL.md, line 2: a name is"),
         ([("pdf/SKILL.md", b"---\nname: pdf\ndescription: &a b\n---\n")], "no anchors"),
         ([("pdf/SKILL.md", b"---\nname: pdf\ndescription: !!python/object:os.system x\n---\n")], "no tags"),
+        ([("pdf/SKILL.md", manifest()), ("../evil.py", b"x")], "../evil.py: a name is 1 to 255 bytes"),
         ([("SKILL.md", manifest()), ("../evil.py", b"x")], "a name is 1 to 255 bytes"),
         ([("pdf/SKILL.md", manifest()), ("pdf/../../evil.py", b"x")], "a name is 1 to 255 bytes"),
         ([("/SKILL.md", manifest())], "a skill has this file at its top"),
