@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from treadle.errors import SandboxError as SandboxError
     from treadle.errors import SessionClosed as SessionClosed
     from treadle.errors import SkillInvalid as SkillInvalid
+    from treadle.errors import SkillNotFound as SkillNotFound
     from treadle.errors import StateIncompatible as StateIncompatible
     from treadle.errors import StorageError as StorageError
     from treadle.errors import TooManyAbandoned as TooManyAbandoned
@@ -106,8 +107,8 @@ _HOMES = {
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
         "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
         "ProgrammaticToolCallingUnsupported RateLimited ResumeUnsupported "
-        "RunningLoop SandboxError SessionClosed SkillInvalid StateIncompatible StorageError TooManyAbandoned "
-        "TreadleError"
+        "RunningLoop SandboxError SessionClosed SkillInvalid SkillNotFound StateIncompatible StorageError "
+        "TooManyAbandoned TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
     "treadle.models.base": "Model",
@@ -164,6 +165,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SkillInvalid",
+    "SkillNotFound",
     "State",
     "StateIncompatible",
     "StorageError",

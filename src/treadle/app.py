@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treadle.errors import InvalidArgument
-from treadle.gateway import file_routes
+from treadle.gateway import file_routes, skill_routes
 from treadle.gateway.asgi import Gateway, gateway
 from treadle.gateway.config import Configuration, read_config
 from treadle.gateway.deployments import of_environment, of_upstream
@@ -16,6 +16,7 @@ from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
+from treadle.skills.store import Skills
 from treadle.storage.database import Database
 
 _SENDABLE = re.compile(r"[!-~]+")
@@ -59,7 +60,11 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
     app = gateway(
         gatekeeper,
         configuration.deployments,
-        routes=[*gatekeeper.routes(), *file_routes.routes(files)],
+        routes=[
+            *gatekeeper.routes(),
+            *file_routes.routes(files),
+            *skill_routes.routes(Skills(database)),
+        ],
         # the gatekeeper last: it may make an admin key, which is lost where one after it fails
         openings=[database.opened, files.opened, _prices, gatekeeper.opened],
     )

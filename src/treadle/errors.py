@@ -4,7 +4,8 @@ TreadleError (also called HarnessError)
 ├── InvalidArgument            a value that cannot work; also a ValueError
 │   ├── InvalidTool            a tool whose function cannot be told to a model
 │   ├── ParameterUnsupported   a parameter without a counterpart on the wire it would have to travel
-│   └── SkillInvalid           a folder or an archive that is no skill
+│   ├── SkillInvalid           a folder or an archive that is no skill
+│   └── SkillNotFound          a stored skill, or a version of one, that is not there
 ├── InvalidType                a value of the wrong type; also a TypeError
 ├── MissingExtra               an optional dependency is not installed; also an ImportError
 ├── RunningLoop                a sync function was called where an event loop runs; also a RuntimeError
@@ -61,6 +62,10 @@ class SkillInvalid(InvalidArgument):
         super().__init__(message)
         self.problems = problems
         """All that is wrong with it, a sentence each; the message has the first ones."""
+
+
+class SkillNotFound(InvalidArgument):
+    """No stored skill, or no version of one, has this id; those of others answer the same."""
 
 
 class InvalidType(TreadleError, TypeError):
@@ -194,6 +199,7 @@ class BadResponse(ModelError):
 STATUS: Mapping[type[TreadleError], int] = {
     TreadleError: 500,
     InvalidArgument: 400,
+    SkillNotFound: 404,
     InvalidType: 400,
     CapabilityUnsupported: 400,
     OptionsMismatch: 400,

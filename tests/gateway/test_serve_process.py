@@ -1,5 +1,6 @@
 """`treadle serve` as a process: its first lines, how fast they come, and how it ends."""
 
+import io
 import json
 import os
 import re
@@ -14,12 +15,15 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import anthropic
 import httpx2
 import openai
 import pytest
 
 import treadle
 from treadle import Harness, ToolLoopOptions, sandbox
+from treadle.gateway.skill_forms import MAX_FORM_BYTES
+from treadle.skills.archive import read_archive
 from treadle.testing import call, say, slow
 from treadle.testing.upstream import running
 
@@ -67,6 +71,23 @@ def address_and_key(lines: list[str]) -> tuple[str, str]:
     assert address, text
     assert key, text
     return address[1], key[1]
+
+
+def test_skills_are_uploaded_to_the_whole_server_and_read_back() -> None:
+    with serve("--upstream", "http://127.0.0.1:1/v1", variables={}) as (_, lines):
+        address, key = address_and_key(lines)
+        with anthropic.Anthropic(base_url=address, api_key=key, max_retries=0) as package:
+            text = b"---\nname: pdf\ndescription: Fills in forms.\n---\nRun it.\n"
+            skill = package.skills.create(files=[("pdf/SKILL.md", text), ("pdf/a", bytes(9_000_000))])
+            content = package.beta.skills.versions.download("latest", skill_id=skill.id).read()
+            assert sorted(read_archive(io.BytesIO(content)).files) == ["SKILL.md", "a"]
+            with pytest.raises(anthropic.BadRequestError, match=r"SKILL.md, line 1: a SKILL.md begins"):
+                package.skills.create(files=[("pdf/SKILL.md", b"x")])
+            with pytest.raises(anthropic.APIStatusError, match="the body is longer than"):
+                package.skills.create(files=[("pdf/SKILL.md", text), ("pdf/a", bytes(MAX_FORM_BYTES))])
+            package.skills.delete(skill.id)
+            with pytest.raises(anthropic.NotFoundError, match="not found"):
+                package.skills.retrieve(skill.id)
 
 
 def test_it_tells_its_address_its_key_and_a_line_that_works(tmp_path: Path) -> None:

@@ -153,12 +153,15 @@ def test_a_description_may_be_folded_over_lines() -> None:
     assert manifest.description == "Fills in forms."
 
 
-def test_a_description_has_1024_characters_and_more_for_a_lenient_reader() -> None:
+def test_a_description_has_1024_characters_and_a_longer_one_is_only_told() -> None:
     def described(count: int) -> bytes:
         return skill(head=f"name: pdf\ndescription: {'é' * count}\n")
 
     assert read(described(1_024))[1] == ()
-    assert odd_in(described(1_068)) == (3, "a description has at most 1,024 characters, not 1,068")
+    manifest, [problem] = read_manifest(described(1_068), folder="pdf", strict=True)
+    assert manifest is not None
+    assert (problem.severity, problem.line) == ("warning", 3)
+    assert problem.rule == "a description has at most 1,024 characters, not 1,068"
     assert read(described(4_096))[0].description == "é" * 4_096
     assert refusal_of(described(4_097)) == (3, "a description has at most 1,024 characters, not 4,097")
 

@@ -242,6 +242,21 @@ async def test_what_the_previous_version_wrote_is_there_after_the_upgrade(
         assert (await connection.execute(text("SELECT count(*) FROM files"))).scalar() == 0
 
 
+async def test_files_of_the_version_without_skills_are_there_after_the_upgrade(database_url: str) -> None:
+    engine = create_async_engine(parse(database_url))
+    async with engine.begin() as connection:
+        await connection.run_sync(upgrade, "0002")
+        await connection.execute(
+            text("INSERT INTO blobs (sha256, upload_id, size, uses) VALUES ('s', 'u', 3, 1)")
+        )
+    await engine.dispose()
+
+    async with Database.open(database_url) as database, database.read() as connection:
+        assert (await connection.execute(text("SELECT size FROM blobs"))).scalars().all() == [3]
+        for table in ("skills", "skill_versions", "skill_words"):
+            assert (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar() == 0
+
+
 async def test_a_database_of_a_newer_version_is_refused_and_not_changed(database_url: str) -> None:
     async with Database.open(database_url) as database, database.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))

@@ -244,3 +244,82 @@ def delete_key(*, key: str) -> None:
     from treadle.cli.stored import delete_key
 
     raise SystemExit(delete_key(key=key))
+
+
+@treadle.group()
+def skills() -> None:
+    """Check packages of skills, and look after those in the database of the gateway."""
+
+
+_package = click.argument("path", type=click.Path(exists=True, path_type=Path))
+
+
+@skills.command(name="validate")
+@_package
+def validate_skill(*, path: Path) -> None:
+    """Say what is wrong with the skill in PATH, a folder or a ZIP archive.
+
+    The exit code is 0 if it can be uploaded, and 1 if not.
+    """
+    from treadle.cli.skills import validate
+
+    raise SystemExit(validate(path=path))
+
+
+@skills.command(name="add")
+@_package
+@click.option("--team", metavar="TEAM_ID", help="Only keys of this team see it, and may change it.")
+@click.option("--version-of", metavar="SKILL", help="It is a new version of this skill.")
+@click.option("--display-name", metavar="TEXT", help="A name for humans.  [default: that of its SKILL.md]")
+def add_skill(**options: Any) -> None:
+    """Store the skill in PATH, a folder or a ZIP archive, for all keys, and print its id."""
+    from treadle.cli.skills import add
+
+    raise SystemExit(add(**options))
+
+
+@skills.command(name="list")
+def list_skills() -> None:
+    """List the skills, the newest first: id, name, display name, owner."""
+    from treadle.cli.skills import list_skills
+
+    raise SystemExit(list_skills())
+
+
+@skills.command(name="show")
+@click.argument("skill")
+def show_skill(*, skill: str) -> None:
+    """Show what is known of SKILL, an id, and its versions."""
+    from treadle.cli.skills import show
+
+    raise SystemExit(show(skill_id=skill))
+
+
+@skills.command(name="search")
+@click.argument("query")
+def search_skills(*, query: str) -> None:
+    """List the skills that have words of QUERY, the best first."""
+    from treadle.cli.skills import search
+
+    raise SystemExit(search(query=query))
+
+
+@skills.command(name="export")
+@click.argument("skill")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--version", default="latest", show_default=True, help="The id of one of its versions.")
+def export_skill(*, skill: str, file: Path, version: str) -> None:
+    """Write the archive of SKILL, an id, to FILE; nothing is replaced."""
+    from treadle.cli.skills import export
+
+    raise SystemExit(export(skill_id=skill, file=file, version=version))
+
+
+@skills.command(name="delete")
+@click.argument("skill")
+@click.option("--version", help="Only this one of its versions.")
+def delete_skill(*, skill: str, version: str | None) -> None:
+    """Remove SKILL, an id, with all its versions."""
+    from treadle.cli.skills import delete
+
+    raise SystemExit(delete(skill_id=skill, version=version))

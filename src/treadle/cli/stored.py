@@ -29,7 +29,7 @@ def back_up(*, file: Path) -> int:
         back_up(database_url(), file)
         click.echo(f"copied to {printable(str(file))}")
 
-    return _told(copy)
+    return told(copy)
 
 
 def upgrade() -> int:
@@ -41,7 +41,7 @@ def upgrade() -> int:
 
         click.echo(f"{printable(shown(database.url))} is of revision {HEAD}")
 
-    return _told(lambda: anyio.run(_opened, done))
+    return told(lambda: anyio.run(opened, done))
 
 
 def create_key(*, alias: str) -> int:
@@ -92,17 +92,17 @@ def _with_keys(work: Callable[["Keys"], Awaitable[None]]) -> int:
 
         await work(Keys(database))
 
-    return _told(lambda: anyio.run(_opened, with_keys))
+    return told(lambda: anyio.run(opened, with_keys))
 
 
-async def _opened(work: Callable[["Database"], Awaitable[None]]) -> None:
+async def opened(work: Callable[["Database"], Awaitable[None]]) -> None:
     from treadle.storage.database import Database
 
     async with Database.open(database_url()) as database:
         await work(database)
 
 
-def _told(work: Callable[[], None]) -> int:
+def told(work: Callable[[], None]) -> int:
     """The exit code of `work`; what it raises is printed."""
     try:
         if not (find_spec("sqlalchemy") and find_spec("aiosqlite") and find_spec("starlette")):

@@ -16,6 +16,7 @@ from sqlalchemy import Row, delete, select, update
 from treadle.errors import StorageError
 from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import Conflict, NotFound, Unauthorized
+from treadle.skills.store import forget
 from treadle.storage.database import Database
 from treadle.storage.tables import files, keys
 
@@ -186,7 +187,7 @@ class Keys:
         return _key(row)
 
     async def delete(self, ids: Sequence[str], aliases: Sequence[str] = ()) -> list[str]:
-        """Remove keys, and let the files expire that nobody else can read.
+        """Remove keys with what is theirs alone: their skills at once, their files when it is swept.
 
         Returns:
             The ids of those that were there.
@@ -198,6 +199,7 @@ class Keys:
             await connection.execute(
                 update(files).where(files.c.owner.in_(owners)).values(expires_at=self.now())
             )
+            await forget(connection, owners)
         for id_ in gone:
             self._forget(id_)
         return list(gone)

@@ -34,6 +34,7 @@ Event: TypeAlias = Part | bytes
 class _Reader:
     """What the parser calls."""
 
+    max_parts: int
     events: list[Event] = field(default_factory=list[Event])
     parts: int = 0
     ended: bool = False
@@ -43,8 +44,8 @@ class _Reader:
 
     def on_part_begin(self) -> None:
         self.parts += 1
-        if self.parts > MAX_PARTS:
-            raise Refused(f"the form has more than {MAX_PARTS} parts")
+        if self.parts > self.max_parts:
+            raise Refused(f"the form has more than {self.max_parts:,} parts")
         self._headers = {}
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -86,7 +87,9 @@ def _decoded(name: bytes) -> str:
     return text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-async def read(body: AsyncIterator[bytes], content_type: str, *, max_bytes: int) -> AsyncGenerator[Event]:
+async def read(
+    body: AsyncIterator[bytes], content_type: str, *, max_bytes: int, max_parts: int = MAX_PARTS
+) -> AsyncGenerator[Event]:
     """The parts of a form, each followed by its content in pieces.
 
     Raises:
@@ -96,7 +99,7 @@ async def read(body: AsyncIterator[bytes], content_type: str, *, max_bytes: int)
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data" or not options.get(b"boundary"):
         raise Refused("the body has to be multipart/form-data, with a boundary")
-    reader = _Reader()
+    reader = _Reader(max_parts)
     callbacks = {name: getattr(reader, name) for name in dir(reader) if name.startswith("on_")}
     received = 0
     try:

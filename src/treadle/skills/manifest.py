@@ -149,7 +149,7 @@ class _Fields:
             rule = f"a description has at most {MAX_DESCRIPTION_CHARS:,} characters, not {len(text):,}"
             if len(text) > MAX_BORNE_DESCRIPTION_CHARS:
                 raise Fault(self._lines["description"], rule, "say what it does and when to use it, no more")
-            self._odd("description", rule, "say what it does and when to use it, no more")
+            self._warn("description", rule, "say what it does and when to use it, no more")
         if _TAG.search(text):
             self._warn("description", "Anthropic's API takes no XML tags here", "remove them for use there")
         return text

@@ -24,8 +24,10 @@ MAX_DEPTH = 16
 MAX_PATH_BYTES = 1_024
 MAX_NAME_BYTES = 255
 """Of a part of a path: what Linux takes."""
-LEFT_OUT = frozenset({"__pycache__", ".git", ".DS_Store"})
+LEFT_OUT = frozenset({"__pycache__", "__MACOSX", ".git", ".DS_Store"})
 """Files and folders that tools leave behind; nothing is said of them."""
+
+_ARCHIVES = (".zip", ".skill", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Intake:
             self._refuse(path, f"a path has at most {MAX_DEPTH} parts", "nest folders less deeply")
         if _byte_count(path) > MAX_PATH_BYTES:
             self._refuse(path, f"a path has at most {MAX_PATH_BYTES:,} bytes", "choose shorter names")
-        if all(map(_is_fit, parts)):
+        if all(map(is_fit, parts)):
             return True
         rule = f"a name is 1 to {MAX_NAME_BYTES} bytes of UTF-8, all printable, no backslash, not `.` or `..`"
         self.problems.odd(printable(path), None, f"{rule}: it is left out", "rename it")
@@ -97,6 +99,10 @@ class Intake:
         if len(data) > MAX_BYTES - self._bytes:
             self._refuse(path, f"with it the files have more than {MAX_BYTES:,} bytes", "make them smaller")
         self._compare_spelling(path)
+        if path.lower().endswith(_ARCHIVES):
+            self.problems.warn(
+                path, None, "it is an archive, and nobody looks into it", "unpack it if need be"
+            )
         self._files[path] = data
         self._bytes += len(data)
 
@@ -140,15 +146,19 @@ class Intake:
                 return
 
     def _refuse(self, path: str, rule: str, remedy: str) -> NoReturn:
-        raise refusal([Problem(printable(path), None, rule, remedy, "error")])
+        errors = [problem for problem in self.problems.found if problem.severity == "error"]
+        raise refusal([*errors, Problem(printable(path), None, rule, remedy, "error")])
 
 
 def _byte_count(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _is_fit(name: str) -> bool:
-    """Bytes that are no UTF-8 are halves of characters in a `str`, which are not printable."""
+def is_fit(name: str) -> bool:
+    """Whether a file or folder may have this name.
+
+    Bytes that are no UTF-8 are halves of characters in a `str`, which are not printable.
+    """
     return (
         name not in ("", ".", "..")
         and name.isprintable()
@@ -170,7 +180,8 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW"
 def read_folder(path: str | os.PathLike[str], *, strict: bool = False) -> Package:
     """The skill in the folder `path`. Blocks: call it in a worker thread where an event loop runs.
 
-    Regular files only; links are not followed. `__pycache__`, `.git` and `.DS_Store` are left out.
+    Regular files only; links are not followed. `__pycache__`, `.git` and what macOS leaves
+    behind are left out.
 
     Args:
         path: of the folder that has the SKILL.md; it may itself be a link.

@@ -14,6 +14,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 metadata = MetaData()
@@ -131,4 +132,45 @@ files = Table(
     Column("expires_at", Seconds),
     Index("files_of_an_owner", "owner", "number"),
     Index("files_of_a_blob", "sha256"),  # a blob that goes asks who uses it
+)
+
+skills = Table(
+    "skills",
+    metadata,
+    Column("number", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("shared_with", Text),  # `all`, `team:...`, or nobody
+    Column("name", Text, nullable=False),
+    Column("display_name", Text, nullable=False),
+    Column("created_at", Seconds, nullable=False),
+    Column("updated_at", Seconds, nullable=False),
+    Index("skills_of_an_owner", "owner", "number"),
+    Index("skills_that_are_shared", "shared_with", "number"),
+)
+
+skill_versions = Table(
+    "skill_versions",
+    metadata,
+    Column("number", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("skill_number", Number, ForeignKey("skills.number", ondelete="CASCADE"), nullable=False),
+    Column(
+        "microseconds", BigInteger, nullable=False
+    ),  # Unix time of its creation, by which clients pin it too
+    Column("description", Text, nullable=False),
+    Column("sha256", Text, ForeignKey("blobs.sha256"), nullable=False),
+    UniqueConstraint("skill_number", "microseconds", name="skill_versions_of_a_moment"),
+    Index("skill_versions_of_a_blob", "sha256"),
+)
+
+skill_words = Table(
+    "skill_words",
+    metadata,
+    Column(
+        "version_number", Number, ForeignKey("skill_versions.number", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("word", Text, primary_key=True),
+    Column("weight", Integer, nullable=False),
+    Index("skills_with_a_word", "word"),
 )

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, inspect, text
 
 from treadle.errors import StorageError
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in `migrations`."""
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -19,28 +19,25 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from treadle.conversation.usage import Usage
-from treadle.gateway import file_routes
-from treadle.gateway.file_routes import speaks_openai
+from treadle.errors import TreadleError
+from treadle.gateway import file_routes, skill_routes
+from treadle.gateway.dialects import error_answer, spoken
 from treadle.gateway.files import Files
 from treadle.gateway.gate import Gate, Spent
 from treadle.gateway.gatekeeper import Gatekeeper
-from treadle.gateway.refusals import Refused
+from treadle.skills.store import Skills
 from treadle.storage.database import Database
 
 MASTER = "sk-master-of-the-test"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def refused(request: Request, error: Refused) -> Response:
-    headers = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
-    body: dict[str, object]
-    if speaks_openai(request):
-        body = {"message": str(error), "type": error.openai_type, "param": error.param, "code": error.code}
-        return JSONResponse({"error": body}, error.status, headers)
-    body = {"type": error.anthropic_type, "message": str(error)}
-    if error.code:
-        body["details"] = {"error_code": error.code}
-    return JSONResponse({"type": "error", "error": body, "request_id": "req_1"}, error.status, headers)
+def refused(request: Request, error: TreadleError) -> Response:
+    wire = spoken(dict(request.scope["headers"]))
+    status, headers, body = error_answer(wire, error, "req_1")
+    answer = Response(body, status)
+    answer.raw_headers = headers
+    return answer
 
 
 def guarded(route: Route, gate: Gate) -> Route:
@@ -52,7 +49,7 @@ def guarded(route: Route, gate: Gate) -> Route:
             bearer = request.headers.get("authorization", "")[7:]
             request.state.principal = await gate.principal(request.headers.get("x-api-key") or bearer)
             return await handler(request)
-        except Refused as error:
+        except TreadleError as error:
             return refused(request, error)
 
     return Route(route.path, guard, methods=list(route.methods or ()))
@@ -93,7 +90,8 @@ def application(url: str, *, max_file_bytes: int) -> Starlette:
         async with database.opened(), gatekeeper.opened(), files.opened():
             yield
 
-    routes = [*gatekeeper.routes(), *file_routes.routes(files), calling(gatekeeper)]
+    stored = [*file_routes.routes(files), *skill_routes.routes(Skills(database))]
+    routes = [*gatekeeper.routes(), *stored, calling(gatekeeper)]
     return Starlette(routes=[guarded(route, gatekeeper) for route in routes], lifespan=lifespan)
 
 

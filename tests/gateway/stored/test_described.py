@@ -4,15 +4,17 @@ import json
 
 from starlette.routing import Route
 
-from treadle.gateway import file_routes
+from treadle.gateway import file_routes, skill_routes
 from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
+from treadle.skills.store import Skills
 from treadle.storage.database import Database
 
 
 def every_route() -> list[Route]:
     database = Database("sqlite:///nowhere/x.db")  # nothing is opened
-    return [*Gatekeeper(database).routes(), *file_routes.routes(Files(database))]
+    stored = [*file_routes.routes(Files(database)), *skill_routes.routes(Skills(database))]
+    return [*Gatekeeper(database).routes(), *stored]
 
 
 def test_every_route_says_what_it_does() -> None:
