@@ -16,7 +16,6 @@ from treadle.wire.chat_completions import responses as chat
 _COUNTED = re.compile(rb'"usage"\s*:\s*\{')
 """Within a JSON string its quotes would be escaped: what is found is a member."""
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
-_LAST_MARKS = (b"[DONE]", b"message_stop", b"error")
 _LAST = re.compile(
     rb'^(?:data:\s*(?:\[DONE\]|\{[^\n]*"(?:error"\s*:\s*["{]|type"\s*:\s*"(?:message_stop|error)"))'
     rb"|event:\s*(?:message_stop|error)\s*$)",
@@ -29,7 +28,7 @@ _GENERATED = re.compile(
     re.DOTALL,
 )
 """What a model wrote, in either wire."""
-_MEASURED_BYTES = 64 * 1024
+_MEASURED_BYTES = 256 * 1024
 _HELD_BYTES = 1024 * 1024
 """A longer line is passed on as it comes: no event with a usage is that long."""
 
@@ -159,7 +158,7 @@ class Stream:
 
     def _read(self, data: bytes) -> bytes:
         data = without(self.secrets, data)
-        if any(mark in data for mark in _LAST_MARKS) and _LAST.search(data):
+        if (b"[DONE]" in data or b"message_stop" in data or b"error" in data) and _LAST.search(data):
             self.ended = True
         if not _COUNTED.search(data):
             return data
