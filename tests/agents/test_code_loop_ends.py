@@ -102,10 +102,14 @@ async def test_code_that_goes_on_is_stopped_with_its_turn(code: str, stays: bool
     script = [run("x = 1"), run(code), say("fine"), run("print(x)"), say("fine")]
     began = time.monotonic()
     with anyio.fail_after(DEADLINE_S):
-        async with session_of(script, tools=[forever], timeout=1.0 if way == "timeout" else None) as session:
+        model = ScriptedModel(script)
+        limit = 2.5 if way == "timeout" else None
+        async with session_of(script, tools=[forever], timeout=limit, model=model) as session:
             task = asyncio.get_running_loop().create_task(session.arun("go"))
             if way != "timeout":
-                await anyio.sleep(0.7)
+                while len(model.requests) < 2:  # noqa: ASYNC110 - the code is on its way then
+                    await anyio.sleep(0.02)
+                await anyio.sleep(0.5)
                 session.interrupt() if way == "interrupt" else task.cancel()
             await asyncio.wait([task])
             if way == "cancel":

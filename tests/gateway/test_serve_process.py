@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import anthropic
@@ -181,7 +181,7 @@ def test_the_tool_loop_goes_through_it(tmp_path: Path) -> None:
                 break
             time.sleep(0.1)
         assert spent == {"harness": 2, "tool_loop": 2, "nightly": 2}
-        with sqlite3.connect(home / "gateway.db") as database:
+        with closing(sqlite3.connect(home / "gateway.db")) as database:
             assert {row[0] for row in database.execute("SELECT metadata FROM spend")} == {'{"job": "tests"}'}
 
 
