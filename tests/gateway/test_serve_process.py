@@ -227,7 +227,7 @@ def test_the_log_goes_to_stderr_without_secrets(tmp_path: Path) -> None:
         headers = {"x-api-key": key}
         asked = httpx2.post(f"{address}/v1/chat/completions", headers=headers, json=question)
         assert asked.status_code == 200
-        with sqlite3.connect(tmp_path / "gateway.db") as database:
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as database:
             database.execute("DROP TABLE spend")
         time.sleep(1.5)  # accounts are written each second
         process.terminate()
