@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import cast
 
 from treadle.conversation import native_code
 from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult, user
@@ -61,15 +62,11 @@ class History:
             self._join(user(note))
         self._join(message)
 
-    def keep_container(self, told: Mapping[str, object] | None) -> None:
-        """Note the container that a reply came from, if it names one."""
-        if isinstance(told, Mapping) and isinstance(told.get("id"), str):
-            self.container, self._told = told, native_code.now()
-
-    @property
-    def resumes(self) -> bool:
-        """Whether code of the provider goes on when it gets the last message."""
-        return any(map(native_code.concerns, self._messages[-2:])) and native_code.resumes(self._messages)
+    def keep_container(self, told: object) -> None:
+        """Note the container that a reply came from, if it is one."""
+        container = cast("Mapping[str, object]", told) if isinstance(told, Mapping) else EMPTY
+        if isinstance(container.get("id"), str):
+            self.container, self._told = container, native_code.now()
 
     @property
     def container_is_over(self) -> bool:
@@ -106,8 +103,6 @@ class History:
         A reply without any block is not kept: no wire takes it back.
         """
         message = self._with_unique_ids(message)
-        if native_code.concerns(message):
-            self.use_ids.update(native_code.use_ids(message))
         if message.blocks or message.extra:
             self._messages.append(message)
         self._open = message.calls

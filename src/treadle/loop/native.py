@@ -1,7 +1,7 @@
 """Code that the provider runs, and that calls our tools: what may be called, and what there is to tell."""
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from treadle.conversation import events
@@ -91,6 +91,8 @@ class NativePrograms:
     a call is believed to. False: there is no such code."""
     savings: Savings = NO_SAVINGS
     """So far."""
+    waits: bool = field(default=False, init=False)
+    """Whether code waits for results of the last reply's calls."""
     _open: dict[str, _Program] = field(default_factory=dict[str, _Program], init=False)
     _seen: set[tuple[str, type]] = field(default_factory=set[tuple[str, type]], init=False)
     """In a stream, blocks are seen before the whole reply is."""
@@ -111,12 +113,12 @@ class NativePrograms:
             return False
         return is_resumed(reply.message) and all(map(self.makes, reply.message.calls))
 
-    def check(self, message: Message, used: Container[str]) -> None:
+    def check(self, message: Message, used: set[str]) -> None:
         """Look whether the provider will take a reply back.
 
         Args:
             message: the reply.
-            used: ids of what it ran before.
+            used: ids of what it ran before; those of the reply are added.
 
         Raises:
             BadResponse: no later request with it would be valid.
@@ -134,6 +136,7 @@ class NativePrograms:
                 raise BadResponse(f"the provider sent a call of {call.name!r} by code that does not run")
             if call.id in uses:
                 raise BadResponse(f"the provider sent a call with the id of its code: {call.id[:80]!r}")
+        used.update(uses)
 
     def see(self, block: Block) -> None:
         """Note a block of a reply, and what there is to tell of it."""
@@ -163,6 +166,7 @@ class NativePrograms:
 
     def stop(self) -> None:
         """End what runs: the turn is over, or the container is gone."""
+        self.waits = False
         for id_ in list(self._open):
             self._end(id_, None, None)
 
@@ -173,7 +177,9 @@ class NativePrograms:
 
     def paused(self, message: Message) -> None:
         """Count the calls of a reply."""
-        for id_ in {made_by(call) for call in message.calls} & self._open.keys():
+        made = {made_by(call) for call in message.calls} & self._open.keys()
+        self.waits = bool(made)
+        for id_ in made:
             self._pauses += 1
             self._open[id_].pauses += 1
             self._open[id_].tool_calls += sum(made_by(call) == id_ for call in message.calls)

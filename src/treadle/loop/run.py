@@ -138,13 +138,18 @@ class Run:
         self._found.clear()
         if history.container_is_over and not self.plan.names_container:
             await self._lose_container()
-        if not history.resumes:  # code reads its results, and not the model
+        if not self._native.waits:  # it reads the results, and not the model
             self._calls.counts.next_reply()
             self._repeats.next_reply()
         reply = await self._replied()
-        if concerns(reply.message):
+        native = concerns(reply.message)
+        await self.spending.count(reply, native=native, resumed=native and self._native.resumed(reply))
+        if native:
             self._native.check(reply.message, history.use_ids)
-        history.keep_container(reply.container)
+        else:
+            self._native.waits = False
+        if reply.container:
+            history.keep_container(reply.container)
         message = reply.message
         if rewritten := self._with_text_calls(reply):
             message = rewritten
@@ -154,8 +159,8 @@ class Run:
             reply = replace(reply, message=kept)
         self._text = said(kept)
         self._cut = _cut_off(reply)
-        await self._telling.reply(kept, streamed=self.streaming)
-        if concerns(kept):
+        await self._telling.reply(kept, native=native, streamed=self.streaming)
+        if native:
             self.spending.usage += Usage(programmatic_calls=sum(map(self._native.makes, kept.calls)))
         if rewritten:
             names = ", ".join(call.name for call in kept.calls)
@@ -191,14 +196,11 @@ class Run:
 
     async def _complete(self, request: ModelRequest) -> Reply:
         try:
-            reply = await self.plan.model.complete(
-                request, self._telling.listener() if self.streaming else None
-            )
+            listener = self._telling.listener() if self.streaming else None
+            return await self.plan.model.complete(request, listener)
         except BaseException as error:
             self.spending.failed(error)
             raise
-        await self.spending.count(reply, resumed=self._native.resumed(reply))
-        return reply
 
     def _with_text_calls(self, reply: Reply) -> Message | None:
         """The reply's message if its text is calls of tools; an answer that is asked for comes first."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from treadle.conversation.events import LimitReached
-from treadle.conversation.native_code import began, concerns
+from treadle.conversation.native_code import began
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ModelError
@@ -25,10 +25,16 @@ class Spending:
     _tokens_known: bool = field(default=True, init=False)
     _unpriced: list[Usage] = field(default_factory=list[Usage], init=False)
 
-    async def count(self, reply: Reply, *, resumed: bool = False) -> None:
-        """Count a reply. `resumed`: code of the provider went on, and no model was asked."""
+    async def count(self, reply: Reply, *, native: bool = False, resumed: bool = False) -> None:
+        """Count a reply.
+
+        Args:
+            reply: of the model.
+            native: something in it is of code that the provider runs.
+            resumed: such code went on, and no model was asked.
+        """
         usage = reply.usage
-        if concerns(reply.message):
+        if native:
             runs = sum(began(block) is not None for block in reply.message.blocks)
             usage = replace(usage, calls=int(not resumed), code_runs=runs)
         elif usage.calls != 1:

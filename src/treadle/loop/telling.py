@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from treadle.conversation import events
 from treadle.conversation.blocks import Block, Message, Opaque, Refusal, Text, Thinking
-from treadle.conversation.native_code import concerns
 from treadle.loop.calls import Emit
 from treadle.loop.native import NativePrograms
 from treadle.models.base import OnDelta
@@ -20,26 +19,20 @@ class Telling:
     texts: list[str] = field(default_factory=list[str])
     """Every piece of text that was told."""
 
-    async def reply(self, message: Message, *, streamed: bool) -> None:
-        """Tell of a reply, or what its stream left out."""
-        ours = concerns(message)
-        if streamed:
-            for block in message.blocks if ours else ():
-                await self._code(block)
-        elif ours:  # code stands in between
-            for block in message.blocks:
-                await self._whole(Message("assistant", (block,)))
-                await self._code(block)
-        else:
-            await self._whole(message)
-        if ours:
+    async def reply(self, message: Message, *, native: bool, streamed: bool) -> None:
+        """Tell of a reply, or what its stream left out. `native`: it has something of the provider's code."""
+        # what such code came to is told where it stands
+        parts = [Message("assistant", (block,)) for block in message.blocks] if native else [message]
+        for part in parts:
+            if not streamed:
+                if thinking := part.thinking:
+                    await self.emit(events.Reasoning(thinking))
+                if text := said(part):
+                    await self.text(text)
+            if native:
+                await self._code(part.blocks[0])
+        if native:
             self.programs.paused(message)
-
-    async def _whole(self, message: Message) -> None:
-        if thinking := message.thinking:
-            await self.emit(events.Reasoning(thinking))
-        if text := said(message):
-            await self.text(text)
 
     async def text(self, text: str) -> None:
         self.texts.append(text)

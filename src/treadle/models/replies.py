@@ -44,8 +44,11 @@ def finished(reply: Reply, headers: Mapping[str, str]) -> Reply:
 
 def cost_of(headers: Mapping[str, str]) -> float | None:
     """What a gateway says in the headers that the answer cost, in US dollars."""
-    costs = (_number(headers.get(name)) for name in COST_HEADERS)
-    return next((cost for cost in costs if cost is not None), None)
+    for name in COST_HEADERS:
+        cost = _number(headers.get(name))
+        if cost is not None:
+            return cost
+    return None
 
 
 def _number(text: str | None) -> float | None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
@@ -53,7 +54,7 @@ class Route:
         """The model's name at its provider."""
         return self._named[1]
 
-    @property
+    @cached_property
     def _named(self) -> tuple[Provider | None, str]:
         if self.settings.use_litellm_proxy and not self.model.startswith(f"{GATEWAY}/"):
             return PROVIDERS[GATEWAY], self.model
