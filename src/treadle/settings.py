@@ -73,13 +73,7 @@ def packages_folder() -> Path:
     Raises:
         RuntimeError: the user has no home.
     """
-    named = os.environ.get("TREADLE_PACKAGES")
-    if named:
-        return Path(named).absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the XDG specification: a relative one is to be ignored
-        cache = Path.home() / ".cache"
-    return cache / "treadle" / "packages"
+    return _folder("TREADLE_PACKAGES", "XDG_CACHE_HOME", ".cache", "treadle/packages")
 
 
 def treadle_home() -> Path:
@@ -88,13 +82,17 @@ def treadle_home() -> Path:
     Raises:
         RuntimeError: the user has no home.
     """
-    named = os.environ.get("TREADLE_HOME")
-    if named:
+    return _folder("TREADLE_HOME", "XDG_DATA_HOME", ".local/share", "treadle")
+
+
+def _folder(ours: str, xdg: str, usual: str, name: str) -> Path:
+    """What the variable `ours` names, or else the folder `name` where XDG wants it."""
+    if named := os.environ.get(ours):
         return Path(named).absolute()
-    data = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not data.is_absolute():
-        data = Path.home() / ".local" / "share"
-    return data / "treadle"
+    base = Path(os.environ.get(xdg, ""))
+    if not base.is_absolute():  # the XDG specification: a relative one is to be ignored
+        base = Path.home() / usual
+    return base / name
 
 
 def database_url() -> str:

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from treadle.conversation.usage import BYTES_PER_TOKEN, NO_USAGE, Usage
 from treadle.models.http import MASK
 from treadle.wire.anthropic_messages import responses as messages
 from treadle.wire.chat_completions import responses as chat
+from treadle.wire.json_text import object_of
 
 _COUNTED = re.compile(rb'"usage"\s*:\s*\{')
 """Within a JSON string its quotes would be escaped: what is found is a member."""
@@ -177,7 +177,7 @@ class Stream:
         if not _COUNTED.search(event):
             return False
         lines = (line.removeprefix(b"data:") for line in event.splitlines() if line.startswith(b"data:"))
-        said = _object(b"\n".join(lines))
+        said = object_of(b"\n".join(lines))
         choices: object = said.get("choices")
         holders: list[object] = [said, said.get("message")]
         if isinstance(choices, list):
@@ -189,11 +189,3 @@ class Stream:
                 self.raw |= {name: value for name, value in known.items() if value is not None}
                 self._counted |= holder is not said.get("message")
         return choices == []
-
-
-def _object(data: bytes) -> Mapping[str, Any]:
-    try:
-        read: object = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}

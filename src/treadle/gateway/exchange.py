@@ -1,7 +1,6 @@
 """One request on the hot routes and its answer: read within limits, watched, and told how it ended."""
 
 import asyncio
-import json
 import logging
 import re
 import secrets
@@ -20,6 +19,7 @@ from treadle.gateway.gate import Gate, Principal, Spent
 from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
 from treadle.telemetry import record
 from treadle.wire.json_object import JsonObject
+from treadle.wire.json_text import object_of
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -366,7 +366,7 @@ class Exchange:
             [*self.header(b"x-litellm-tags").split(","), *tags] if b"x-litellm-tags" in self.headers else tags
         )
         if text := self.header(b"x-litellm-spend-logs-metadata"):
-            given |= _object(text)
+            given |= object_of(text)
         return tuple(dict.fromkeys(tag for each in tags if (tag := each.strip()[:256])))[:_TAGS], given
 
 
@@ -379,11 +379,3 @@ async def _timed(work: Awaitable[None], limit_s: float | None) -> None:
         if not deadline.expired():
             raise
         raise Failed(f"there was no whole answer within {limit_s:g} s") from None
-
-
-def _object(text: str) -> dict[str, object]:
-    try:
-        read: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, object]", read) if isinstance(read, dict) else {}

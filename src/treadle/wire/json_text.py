@@ -143,6 +143,15 @@ def is_object(arguments: str) -> bool:
     return bool(arguments.strip()) and "INVALID_JSON" not in arguments_object(arguments)
 
 
+def object_of(text: str | bytes) -> dict[str, Any]:
+    """The object that `text` is the JSON of; an empty one if it is not."""
+    try:
+        read: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+
+
 def arguments_text(arguments: str) -> str:
     """A call's arguments as JSON text of an object: as the model wrote them where that is possible.
 
