@@ -12,7 +12,7 @@ from treadle.conversation.blocks import Message, Refusal, ToolCall, ToolResult, 
 from treadle.conversation.events import LimitReached
 from treadle.conversation.history import EXPIRED, INTERRUPTED, History
 from treadle.conversation.native_code import concerns
-from treadle.conversation.request import ModelRequest, Reply
+from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_SAVINGS, Savings, Usage
 from treadle.errors import ModelError, OutputInvalid
 from treadle.loop.calls import NOT_RUN, Calls, Emit, Outcome, need, told
@@ -170,16 +170,12 @@ class Run:
     async def _replied(self) -> Reply:
         """What the model says; without the container of before, if the provider has lost it."""
         try:
-            return await self._complete(self._request())
+            return await self._complete()
         except ModelError as error:
             if self.plan.names_container or not self.history.container or not self._is_lost(error):
                 raise
         await self._lose_container()
-        return await self._complete(self._request())
-
-    def _request(self) -> ModelRequest:
-        history = self.history
-        return self.plan.request(history.messages, only_answer=self._invalid > 0, container=history.container)
+        return await self._complete()
 
     def _is_lost(self, error: ModelError) -> bool:
         """Whether the provider says so of the container. Of one that rested it may know nothing but a 500."""
@@ -194,7 +190,9 @@ class Run:
             await self.emit(event)
         await self.emit(events.Notice("container_expired", EXPIRED))
 
-    async def _complete(self, request: ModelRequest) -> Reply:
+    async def _complete(self) -> Reply:
+        history, only_answer = self.history, self._invalid > 0
+        request = self.plan.request(history.messages, only_answer=only_answer, container=history.container)
         try:
             listener = self._telling.listener() if self.streaming else None
             return await self.plan.model.complete(request, listener)
