@@ -92,6 +92,8 @@ class Ended:
     """Fields of the response, as in `Reply.extra`."""
     cost: float | None = None
     """As in `Reply.cost`."""
+    beside: Mapping[str, object] = EMPTY
+    """As in `Reply.beside`."""
 
 
 Delta: TypeAlias = (
@@ -156,6 +158,7 @@ class Fold:
             ended.cost,
             container=ended.container,
             extra={**self._started.extra, **ended.extra} or EMPTY,
+            beside=ended.beside,
         )
 
 

@@ -104,3 +104,5 @@ class Reply:
 
     `usage` is the counted one as it came; `choice` holds the fields of the choice of Chat Completions.
     """
+    beside: Mapping[str, object] = EMPTY
+    """Fields of the response that are ours, and that it has on every wire."""

@@ -96,18 +96,7 @@ class CodeTool(ProgramTool):
         return ToolSpec(NAME, "\n\n".join(parts), {**parameters, "additionalProperties": False})
 
     def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """The code, without a fence around it.
-
-        Raises:
-            ValueError: there is none, or something beside it.
-        """
-        code = arguments.get("code")
-        if not isinstance(code, str) or not code.strip() or len(arguments) > 1:
-            raise ValueError('code_execution takes {"code": "..."}: Python as one string, and nothing else')
-        if len(code) > MAX_CODE_CHARS:
-            raise ValueError(f"the code is longer than {MAX_CODE_CHARS} characters: split it")
-        fenced = _FENCED.fullmatch(code)
-        return {"code": fenced[1] if fenced else code}
+        return check_code(NAME, arguments)
 
     def code(self, arguments: Mapping[str, object]) -> str:
         return str(arguments["code"])
@@ -185,6 +174,21 @@ class CodeTool(ProgramTool):
             guard, self._guard, self._containers, self._container = self._guard, None, None, None
             if guard:
                 await guard.aclose()
+
+
+def check_code(name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """The code in the arguments of the tool `name`, without a fence around it.
+
+    Raises:
+        ValueError: there is none, or something beside it.
+    """
+    code = arguments.get("code")
+    if not isinstance(code, str) or not code.strip() or len(arguments) > 1:
+        raise ValueError(f'{name} takes {{"code": "..."}}: Python as one string, and nothing else')
+    if len(code) > MAX_CODE_CHARS:
+        raise ValueError(f"the code is longer than {MAX_CODE_CHARS} characters: split it")
+    fenced = _FENCED.fullmatch(code)
+    return {"code": fenced[1] if fenced else code}
 
 
 async def _closing(containers: Containers) -> AsyncGenerator[None]:

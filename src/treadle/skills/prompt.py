@@ -29,6 +29,8 @@ class Placed:
     package: Package
     location: str
     """Of its folder, as the model's tools take it, such as `/workspace/skills/pdf`: one line, ours."""
+    tool: str = ""
+    """The tool that gives the instructions, where there is one: one line, ours."""
 
 
 def told(skills: Sequence[Placed]) -> str:
@@ -52,7 +54,7 @@ def told(skills: Sequence[Placed]) -> str:
         instructions = _fenced(skill.package.manifest.body)
         if len(instructions) <= left:
             left -= len(instructions)
-            files = _listed(skill.package.files)
+            files = listed(skill.package.files)
             parts.append(f"{_head(skill)}\nFiles:\n{files}\nInstructions:\n\n{instructions}")
         else:
             parts.append(f"{_head(skill)}\n{_pointer(skill)}")
@@ -66,13 +68,16 @@ def _head(skill: Placed) -> str:
 
 
 def _pointer(skill: Placed) -> str:
+    path = f"{skill.location.rstrip('/')}/{SKILL_MD}"
+    how = f"call {skill.tool}, or print the file {path}," if skill.tool else f"print the file {path}"
     return (
         f"Instructions: {len(skill.package.manifest.body):,} characters, not shown here. Before you use this "
-        f"skill, print the file {skill.location.rstrip('/')}/{SKILL_MD} and read all of it."
+        f"skill, {how} and read all of it."
     )
 
 
-def _listed(files: Mapping[str, bytes]) -> str:
+def listed(files: Mapping[str, bytes]) -> str:
+    """The paths and sizes of a skill's files, a line each, as far as 2,000 characters go."""
     lines: list[str] = []
     left = MAX_LISTED_CHARS
     for path, data in files.items():

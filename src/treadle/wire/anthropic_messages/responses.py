@@ -140,6 +140,7 @@ def write_response(reply: Reply) -> dict[str, object]:
         "stop_sequence": None,
         "usage": usage,
         **extra,
+        **reply.beside,
     }
 
 

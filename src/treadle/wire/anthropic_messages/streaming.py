@@ -225,5 +225,11 @@ def _message_delta(ended: Ended, *, own: bool) -> dict[str, object]:
     container = {} if ended.container is None else {"container": ended.container}
     extra = dict(ended.extra) if own else {}
     usage = write_usage(ended.usage, extra.pop("usage", None))
-    delta = {"stop_reason": stop_reason(ended.stop_reason), "stop_sequence": None, **container, **extra}
+    delta = {
+        "stop_reason": stop_reason(ended.stop_reason),
+        "stop_sequence": None,
+        **container,
+        **extra,
+        **ended.beside,
+    }
     return {"type": "message_delta", "delta": delta, "usage": usage}

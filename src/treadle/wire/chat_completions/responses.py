@@ -159,6 +159,7 @@ def write_response(reply: Reply, *, created: int) -> dict[str, object]:
         "usage": write_usage(reply.usage),
         **container,
         **extra,
+        **reply.beside,
     }
 
 

@@ -331,7 +331,7 @@ class Writer:
         choice = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
         container = {} if ended.container is None else {"container": ended.container}
         reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
-        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra}
+        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **ended.beside}
         if self.include_usage:
             yield {**self._chunk({}), "choices": [], "usage": usage}
 

@@ -1,0 +1,65 @@
+"""The container of one request: that of its conversation, or a new one when code first runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from treadle.conversation.native_code import now
+from treadle.hosted.blocks import SKILLS
+from treadle.hosted.host import Host, Place
+from treadle.hosted.library import Loaded
+
+NEW = "[the container is new: variables and files of before are gone]"
+
+
+@dataclass(slots=True, eq=False)
+class Desk:
+    """See the module."""
+
+    host: Host
+    owner: str
+    skills: Sequence[Loaded]
+    place: Place | None = None
+    uploads: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
+    """Files of the caller that are put in before code runs: path and content, by what names them."""
+    notes: list[str] = field(default_factory=list[str], init=False)
+    """What the model has to read with the next result."""
+    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+
+    async def ready(self) -> Place:
+        """The container, with all in it that code may expect.
+
+        Raises:
+            SandboxError: it could not be had.
+        """
+        async with self._turn:
+            place = self.place
+            if place is None or place.container.expired or not self._shows_all(place):
+                if place is not None:
+                    self.notes.append(NEW)
+                place = self.place = await self.host.make(self.owner, self.skills)
+            for key, (path, data) in self.uploads.items():
+                if key not in place.uploaded:
+                    await place.container.put(path, data)
+                    place.uploaded.add(key)
+            return place
+
+    def location(self, skill: Loaded) -> str:
+        """Of the folder of a skill, as code has it."""
+        return f"{SKILLS}/{skill.name}"
+
+    def about(self) -> Sequence[str]:
+        """What there is for the model to know of the container."""
+        return ()
+
+    def _shows_all(self, place: Place) -> bool:
+        return place.skills >= {each.sha256 for each in self.skills}
+
+    def told(self) -> Mapping[str, Any] | None:
+        """The container as a response names it."""
+        if self.place is None or self.place.container.expired:
+            return None
+        until = self.place.container.expires_at
+        return {"id": self.place.container.id, "expires_at": max(until, now()).isoformat()}

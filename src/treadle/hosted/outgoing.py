@@ -1,0 +1,57 @@
+"""The one reply that a caller gets, made of several replies of a model and of what ran between them."""
+
+from dataclasses import dataclass, field
+
+from treadle.conversation.blocks import Block
+from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
+from treadle.conversation.request import Reply
+from treadle.hosted.blocks import WIRE
+from treadle.models.base import OnDelta
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """See the module."""
+
+    listener: OnDelta | None = None
+    is_begun: bool = False
+    """Whether anything was told."""
+    _fold: Fold = field(default_factory=lambda: Fold(WIRE), init=False)
+    _next: int = field(default=0, init=False)
+    _open: set[int] = field(default_factory=set[int], init=False)
+
+    async def feed(self, delta: Delta) -> None:
+        """Tell a delta, whose index is one of ours."""
+        self.is_begun = True
+        if isinstance(delta, BlockStopped):
+            self._open.discard(delta.index)
+        self._fold.feed(delta)
+        if self.listener:
+            await self.listener(delta)
+
+    async def begin(self, started: Started) -> None:
+        """Tell of the first reply; the others are its continuation."""
+        if not self.is_begun:
+            await self.feed(Started(started.id, started.model, wire=WIRE))
+
+    async def start(self, block: Block) -> int:
+        """A new block, and its index."""
+        index = self._next
+        self._next += 1
+        self._open.add(index)
+        await self.feed(BlockStarted(index, block))
+        return index
+
+    async def whole(self, block: Block) -> None:
+        await self.feed(BlockStopped(await self.start(block)))
+
+    async def close_blocks(self) -> None:
+        """End the blocks that a reply left open which was cut."""
+        for index in sorted(self._open):
+            await self.feed(BlockStopped(index))
+
+    async def end(self, ended: Ended) -> Reply:
+        """The whole of it."""
+        await self.close_blocks()
+        await self.feed(ended)
+        return self._fold.reply()

@@ -1,0 +1,202 @@
+"""A model as the loop asks it for one of the replies of which a caller gets one."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, ToolCall
+from treadle.conversation.deltas import (
+    ArgumentsAdded,
+    BlockExtra,
+    BlockStarted,
+    BlockStopped,
+    Delta,
+    MessageExtra,
+    SignatureAdded,
+    Started,
+    TextAdded,
+)
+from treadle.conversation.request import ModelRequest, Reply, ToolChoice
+from treadle.hosted.blocks import CODE_TOOL, WIRE, code_use, skill_use
+from treadle.hosted.outgoing import Outgoing
+from treadle.models.base import Abilities, Model, OnDelta
+from treadle.wire.json_text import dumps
+
+
+class HandedOver(Exception):
+    """The caller's own tools were called: the next step is the caller's."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """A `Model` that tells what the inner one says as parts of one reply.
+
+    Calls of tools that run here are told as blocks of ours. Calls of all other tools are told as they are,
+    and kept from the loop: they are the caller's, who gets them when what runs here has run.
+    """
+
+    inner: Model
+    asked: ModelRequest
+    """What the caller asked: everything but messages and tools goes along at every step."""
+    out: Outgoing
+    skills: Mapping[str, str]
+    """The names of skills, by those of the tools that give their instructions."""
+    streaming: bool
+    container: Mapping[str, object] | None = None
+    """What the provider is told of containers: of its own one, and its own skills."""
+    handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
+    """The caller's calls."""
+    last: Reply | None = field(default=None, init=False)
+    shown: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    """Tools of the calls that were told, by the ids of these."""
+    is_priced: bool = field(default=True, init=False)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def abilities(self) -> Abilities:
+        return self.inner.abilities
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
+        """One reply.
+
+        Raises:
+            HandedOver: it is the caller's turn.
+            ModelError: as of any model.
+        """
+        if self.handed:
+            raise HandedOver
+        extra = (
+            self.asked.extra if self.container is None else {**self.asked.extra, "container": self.container}
+        )
+        asked = replace(
+            self.asked,
+            messages=request.messages,
+            tools=request.tools,
+            tool_choice=self._choice(),
+            extra=extra,
+        )
+        part = _Part(self, {call.id for message in request.messages for call in message.calls})
+        reply = await self.inner.complete(asked, part.hear if self.streaming else None)
+        if not self.streaming:
+            await part.hear_whole(reply)
+        self.is_priced = self.is_priced and reply.cost is not None
+        self.last = reply
+        if self.container is not None and reply.container:
+            self.container = {**self.container, "id": reply.container["id"]}
+        message = part.kept(reply.message)
+        self.handed = part.handed
+        return replace(reply, message=message, container=None)
+
+    def _choice(self) -> ToolChoice | None:
+        """A tool that has to be called is called once: what runs here would go on for ever."""
+        choice = self.asked.tool_choice
+        forced = choice is not None and (choice.mode == "required" or self.is_own(choice.name or ""))
+        return None if forced and self.shown else choice
+
+    def is_own(self, name: str) -> bool:
+        return name == CODE_TOOL or name in self.skills
+
+    async def show(self, call: ToolCall) -> int:
+        """Tell that something begins to run here; its input may still come."""
+        self.shown[call.id] = call.name
+        if call.name == CODE_TOOL:
+            return await self.out.start(code_use(call.id, {}))
+        use = skill_use(call.id, self.skills[call.name])
+        index = await self.out.start(replace(use, raw={**use.raw, "input": {}}))
+        await self.out.feed(ArgumentsAdded(index, dumps(use.raw["input"])))
+        return index
+
+    async def show_whole(self, call_id: str, name: str, given: Mapping[str, object]) -> None:
+        """The same of a call that stood in no block of its own."""
+        index = await self.show(ToolCall(call_id, name, ""))
+        if name == CODE_TOOL:
+            await self.out.feed(ArgumentsAdded(index, dumps(given)))
+        await self.out.feed(BlockStopped(index))
+
+
+@dataclass(slots=True)
+class _Part:
+    """One reply on its way out."""
+
+    steps: Steps
+    taken: set[str]
+    """Ids of calls of before."""
+    handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
+    _wire: str | None = field(default=None, init=False)
+    _at: dict[int, int] = field(default_factory=dict[int, int], init=False)
+    """Where blocks of the reply stand in the caller's."""
+    _closed_input: set[int] = field(default_factory=set[int], init=False)
+    """Of those, the ones whose input is told already."""
+    _ids: list[str] = field(default_factory=list[str], init=False)
+    """Of its calls, as they are told."""
+
+    async def hear_whole(self, reply: Reply) -> None:
+        """Tell a reply that came in one piece."""
+        await self.hear(Started(reply.id, reply.model, wire=reply.message.wire))
+        for index, block in enumerate(reply.message.blocks):
+            if isinstance(block, ToolCall):
+                await self.hear(BlockStarted(index, replace(block, arguments="")))
+                await self.hear(ArgumentsAdded(index, block.arguments or "{}"))
+            else:
+                await self.hear(BlockStarted(index, block))
+            await self.hear(BlockStopped(index))
+
+    async def hear(self, delta: Delta) -> None:
+        """Tell a delta of the reply."""
+        out = self.steps.out
+        match delta:
+            case Started():
+                self._wire = delta.wire
+                await out.begin(delta)
+            case BlockStarted(index, block):
+                await self._start(index, block)
+            case TextAdded() | SignatureAdded() | BlockStopped() if delta.index in self._at:
+                await out.feed(replace(delta, index=self._at[delta.index]))
+            case ArgumentsAdded(index) if index in self._at and index not in self._closed_input:
+                await out.feed(replace(delta, index=self._at[index]))
+            case BlockExtra(index) if index in self._at and self._wire == WIRE:
+                await out.feed(replace(delta, index=self._at[index]))
+            case MessageExtra() | _:  # the end of a part is none of the whole
+                pass
+
+    async def _start(self, index: int, block: Block) -> None:
+        steps = self.steps
+        if isinstance(block, Opaque):
+            if block.wire == WIRE:
+                self._at[index] = await steps.out.start(block)
+            return
+        if isinstance(block, ToolCall):
+            block = replace(block, id=self._new_id(block.id))
+            self._ids.append(block.id)
+            if steps.is_own(block.name):
+                self._at[index] = await steps.show(block)
+                if block.name != CODE_TOOL:
+                    self._closed_input.add(index)
+                elif block.arguments:
+                    await steps.out.feed(ArgumentsAdded(self._at[index], block.arguments))
+                return
+        if self._wire != WIRE:
+            block = replace(block, extra=EMPTY)
+        self._at[index] = await steps.out.start(block)
+
+    def _new_id(self, given: str) -> str:
+        """`given`, or another where that was used before."""
+        id_ = given if given and given not in self.taken else f"call_{uuid.uuid4().hex}"
+        self.taken.add(id_)
+        return id_
+
+    def kept(self, message: Message) -> Message:
+        """The reply as the loop knows it: with the calls that run here alone."""
+        ids = iter(self._ids)
+        blocks: list[Block] = []
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                block = replace(block, id=next(ids))
+                if not self.steps.is_own(block.name):
+                    self.handed.append(block)
+                    continue
+            blocks.append(block)
+        return replace(message, blocks=tuple(blocks))

@@ -1,0 +1,88 @@
+"""Files that a caller sends along for code: into the container, and in words into the conversation."""
+
+import binascii
+import hashlib
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from treadle.conversation.blocks import Block, Document, Message, Opaque, Text
+from treadle.errors import InvalidArgument
+from treadle.skills.package import is_fit
+from treadle.wire.json_text import split_data_url
+
+_READ = frozenset({"application/pdf", "text/plain"})
+"""Documents that models read themselves: they get them too."""
+_TOLD = "[a file of the user is at /workspace/{path}, {size:,} bytes]"
+
+Fetch = Callable[[str], Awaitable[tuple[str, bytes]]]
+"""The name and the content of a stored file."""
+
+
+@dataclass(slots=True)
+class Uploads:
+    """Takes the files out of a conversation."""
+
+    fetch: Fetch
+    files: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]], init=False)
+    """Path and content, by what names a file: its id, or the hash of its content."""
+
+    async def without(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """`messages`, in which text stands for what no model takes.
+
+        Raises:
+            TreadleError: a file that is named is not there.
+            InvalidArgument: one is no base64.
+        """
+        told: list[Message] = []
+        for message in messages:
+            blocks: list[Block] = []
+            for block in message.blocks if message.role == "user" else ():
+                blocks += await self._told(block)
+            told.append(message if message.role != "user" else replace(message, blocks=tuple(blocks)))
+        return tuple(told)
+
+    async def _told(self, block: Block) -> Sequence[Block]:
+        if isinstance(block, Opaque) and (file_id := _named(block)):
+            if file_id not in self.files:
+                name, data = await self.fetch(file_id)
+                self._add(file_id, name, data)
+            return (self._note(file_id),)
+        if isinstance(block, Document) and (data_url := split_data_url(block.url)):
+            mime_type, encoded = data_url
+            try:
+                data = b64decode(encoded, validate=True)
+            except binascii.Error as error:
+                raise InvalidArgument(f"the data of a file is no base64: {error}") from None
+            key = hashlib.sha256(data).hexdigest()
+            if key not in self.files:
+                self._add(key, block.title or "document", data)
+            return (block, self._note(key)) if mime_type in _READ else (self._note(key),)
+        return (block,)
+
+    def _add(self, key: str, name: str, data: bytes) -> None:
+        name = name.replace("\\", "/").rpartition("/")[2]
+        if not is_fit(name):
+            name = "file"
+        taken = {path for path, _ in self.files.values()}
+        path, number = name, 1
+        while path in taken:
+            number += 1
+            path = f"{number}-{name}"
+        self.files[key] = path, data
+
+    def _note(self, key: str) -> Text:
+        path, data = self.files[key]
+        return Text(_TOLD.format(path=path, size=len(data)))
+
+
+def _named(block: Opaque) -> str:
+    """The id of the stored file that a block names: as Messages, or as Chat Completions does."""
+    if block.kind == "container_upload":
+        found: Any = block.raw.get("file_id")
+    elif block.kind == "file" and isinstance(file := block.raw.get("file"), dict):
+        found = cast("dict[str, Any]", file).get("file_id")
+    else:
+        return ""
+    return found if isinstance(found, str) else ""
