@@ -15,16 +15,18 @@ from treadle.conversation.request import ToolSpec
 from treadle.errors import InvalidArgument, InvalidTool, SandboxError
 from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
 from treadle.execution.editor import Editor, EditResult
+from treadle.execution.engines import Engines
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
 from treadle.execution.shell import program
 from treadle.execution.stubs import stubs
+from treadle.sandbox.box import SKILLS
 from treadle.sandbox.container import Container as Sandboxed
 from treadle.sandbox.container import ContainerDied
-from treadle.sandbox.engine import Engine
 from treadle.sandbox.files import Listing
 from treadle.sandbox.isolation import Isolated, isolated
-from treadle.sandbox.opening import open_engine
 from treadle.sandbox.output import OnOutput
+from treadle.sandbox.showing import Held, ShownFolders
+from treadle.sandbox.shown import Shown
 from treadle.tools.function import FunctionTools
 
 IDLE_S = 270.0
@@ -46,9 +48,21 @@ class TooManyContainers(SandboxError):
 class Container:
     """A container, as its owner has it. What cells define stays for the next; so do files."""
 
-    def __init__(self, id: str, owner: str, sandboxed: Sandboxed, rules: "Rules") -> None:  # noqa: A002
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        owner: str,
+        sandboxed: Sandboxed,
+        rules: "Rules",
+        held: Held,
+    ) -> None:
         self.id = id
         self.owner = owner
+        self.shown = held.digests
+        """Of the folders that its code is shown, the digests by name."""
+        self.skills_at = sandboxed.root + SKILLS
+        """Where the code finds these: `/skills`, but on rungs 3 and 3b, where no container has a root."""
+        self._held = held
         self._sandboxed = sandboxed
         self._editor = Editor(sandboxed)
         self._rules = rules
@@ -225,7 +239,10 @@ class Container:
             await asyncio.wait([self._work])
             if not self._work.cancelled():
                 self._work.exception()  # looked at: where nobody waits, it warns nobody
-        await self._sandboxed.close()
+        try:
+            await self._sandboxed.close()
+        finally:
+            self._held.let_go()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,20 +267,22 @@ class Containers:
     """Containers of one kind. Enter it as an async context manager; leaving it ends them all."""
 
     def __init__(self, settings: Isolated | None = None, rules: Rules | None = None) -> None:
-        self._settings = settings or isolated()
         self._rules = rules or Rules()
+        self._engines = Engines(settings or isolated(), self._rules.now)
+        self._shown = ShownFolders()
         self._known: dict[str, Container] = {}
         self._making: dict[str, int] = {}
         """By owner: those that are being made, which count too."""
-        self._engine: Engine | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        """While it is entered."""
 
     async def __aenter__(self) -> Self:
-        self._engine = await open_engine(self._settings)
+        async with self._engines.of(None):  # what cannot be had here is told now
+            pass
         loop = asyncio.get_running_loop()
         # owned by this object, which cancels them when it is left
         self._tasks = [
-            loop.create_task(self._engine.start()),  # early: the first container then finds it started
+            loop.create_task(self._engines.start()),
             loop.create_task(self._sweep_now_and_then()),
         ]
         return self
@@ -276,20 +295,25 @@ class Containers:
                 await asyncio.wait(self._tasks)
             for container in list(self._known.values()):
                 await self._end(container)
-            if self._engine:
-                await self._engine.close()
+            await self._engines.close()
+            await self._shown.close()
 
-    async def create(self, owner: str) -> Container:
+    async def create(
+        self, owner: str, *, folders: Sequence[Shown] = (), packages: str | None = None
+    ) -> Container:
         """A new container.
 
         Args:
             owner: whose it is: nobody else finds it.
+            folders: what its code finds in `Container.skills_at`, read-only, and may import from.
+            packages: the name of a package set; None: that of the settings.
 
         Raises:
+            InvalidArgument: too many folders, two of one name, or no name of a package set.
             TooManyContainers: there are as many as are allowed.
-            SandboxError: it could not be made.
+            SandboxError: it could not be made, or the package set was not built.
         """
-        if self._engine is None:
+        if not self._tasks:
             raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
         if not owner:
             raise InvalidArgument("a container needs an owner")
@@ -297,14 +321,23 @@ class Containers:
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
-            made = await self._engine.make()
+            made, held = await self._make(folders, packages)
         finally:
             self._making[owner] -= 1
             if not self._making[owner]:
                 del self._making[owner]
-        container = Container(self._rules.new_id(), owner, made, self._rules)
+        container = Container(self._rules.new_id(), owner, made, self._rules, held)
         self._known[container.id] = container
         return container
+
+    async def _make(self, folders: Sequence[Shown], packages: str | None) -> tuple[Sandboxed, Held]:
+        held = await self._shown.hold(folders)
+        try:
+            async with self._engines.of(packages) as engine:
+                return await engine.make(held.mounts), held
+        except BaseException:
+            held.let_go()
+            raise
 
     def _check_room(self, owner: str) -> None:
         owned = sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
@@ -354,6 +387,8 @@ class Containers:
         while True:
             await asyncio.sleep(min(_LOOK_S, self._rules.idle_s / 2))
             await self.sweep()
+            self._shown.sweep()
+            await self._engines.sweep()
 
     async def _end(self, container: Container) -> None:
         self._known.pop(container.id, None)

@@ -12,6 +12,10 @@ MAX_LOCKS = 20_000
 MAX_PACKET_BYTES = 128 * 1024
 """Of a message between the host and a zygote."""
 WORKSPACE, INPUT, OUTPUT = "/workspace", "/workspace/in", "/workspace/out"
+ALIAS = "/sandbox"
+"""Another name of the first."""
+SKILLS = "/skills"
+"""Folders that are shown (`sandbox.shown`) are in there."""
 PYTHON, PACKAGES, TREADLE = "/opt/python", "/opt/packages", "/opt/treadle"
 """Where the interpreter, the packages and our own guest stand inside: no path of the host is seen there."""
 CACHE = ".cache"
@@ -21,13 +25,13 @@ CACHES = {"MPLCONFIGDIR": "matplotlib", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_H
 """Folders in the temporary one, by the variables that name them: what libraries write for themselves."""
 
 
-def environment(python: str = PYTHON, root: str = "", packages: str | None = None) -> Mapping[str, str]:
+def environment(python: str = PYTHON, root: str = "", path: Sequence[str] = ()) -> Mapping[str, str]:
     """What the code finds in its environment.
 
     Args:
         python: the folder of the interpreter.
         root: where the container's files are; empty: it has a root of its own.
-        packages: the folder of what is installed beside the standard library.
+        path: folders of what can be imported beside the standard library.
     """
     temporary = root + TEMPORARY
     return {
@@ -40,7 +44,7 @@ def environment(python: str = PYTHON, root: str = "", packages: str | None = Non
         "PYTHONDONTWRITEBYTECODE": "1",
         "LD_LIBRARY_PATH": f"{python}/lib",  # of an interpreter that is built as a shared library
         "MPLBACKEND": "Agg",
-        **({"PYTHONPATH": packages} if packages else {}),  # for an interpreter that the code starts
+        **({"PYTHONPATH": ":".join(path)} if path else {}),  # the runner reads it as Python does
         **{name: f"{temporary}/{folder}" for name, folder in CACHES.items()},
         # a preloaded library must start no threads
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -78,6 +82,8 @@ class Mount:
     target: str
     """Absolute, inside."""
     writable: bool = False
+    shown: bool = False
+    """Whether it is one of `sandbox.shown`: files that all may read, and that the code may import."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,11 @@ def _work_is_gone(claimed: Path) -> bool:
     return True
 
 
-def claim() -> Claim:
+def claim(*, users: bool = True) -> Claim:
     """Claim a folder, and user ids if this process is root; what dead engines left behind is removed.
+
+    Args:
+        users: whether ids are needed.
 
     Raises:
         SandboxError: the place for claims is not ours alone, or all ranges of ids are taken.
@@ -104,7 +107,7 @@ def claim() -> Claim:
         folder = Path(tempfile.mkdtemp(prefix="engine-", dir=place))
         locks = [_own(folder.with_suffix(".lock"))]
         first: int | None = None
-        if os.geteuid() == 0:
+        if users and os.geteuid() == 0:
             number, fd = _free_range(place)
             locks.append(fd)
             first = FIRST_UID + number * RANGE

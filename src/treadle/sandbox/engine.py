@@ -305,8 +305,11 @@ class Engine:
             await zygote.close()
             self._retired.remove(zygote)
 
-    async def make(self) -> Container:
+    async def make(self, shown: Sequence[Mount] = ()) -> Container:
         """A new container, ready to run code.
+
+        Args:
+            shown: what it sees beside the engine's mounts; of `sandbox.shown`.
 
         Raises:
             SandboxError: it could not be made.
@@ -319,7 +322,7 @@ class Engine:
         except OSError as error:
             raise SandboxError(f"no container could be made: {error}") from error
         try:
-            pid, root = await zygote.fork(self.limits, self.mounts, ends.inside)
+            pid, root = await zygote.fork(self.limits, [*self.mounts, *shown], ends.inside)
         except BaseException:
             ends.close()
             raise

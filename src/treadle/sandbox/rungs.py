@@ -122,14 +122,15 @@ class Rooted:
         from treadle.sandbox.kernel import seccomp
 
         found = machine()
+        shown = [mount for mount in mounts if mount.shown]
         # in a folder of the host may be sockets of the host
-        if mounts:
+        if any(not mount.shown for mount in mounts):
             made = seccomp.program(found, sockets=False, more=seccomp.socket_checks(found))
         else:
             made = seccomp.program(found, sockets=True)
         return {
             "uid": claimed.next_uid(),
-            "environment": dict(environment(packages=self._packages)),
+            "environment": dict(environment(path=_path([each.target for each in shown], self._packages))),
             "seccomp": seccomp.packed(made).hex(),
             "root": "",
             "readable": [],
@@ -165,13 +166,22 @@ class Rootless:
         root = f"{self._work}/{secrets.token_hex(8)}"
         made = shared_program(machine(), same_user=self._same_user)
         interpreter = map(str, _interpreter().values())
+        path = _path([root + mount.target for mount in mounts], self._packages)
         return {
             "uid": None if self._same_user else claimed.next_uid(),
-            "environment": dict(environment(sys.base_prefix, root, self._packages)),
+            "environment": dict(environment(sys.base_prefix, root, path)),
             "seccomp": seccomp.packed(made).hex(),
             "root": root,
-            "readable": [*interpreter, *([self._packages] if self._packages else [])],
+            "readable": [
+                *interpreter,
+                *([self._packages] if self._packages else []),
+                *(mount.source for mount in mounts),
+            ],
         }
+
+
+def _path(shown: Sequence[str], packages: str | None) -> Sequence[str]:
+    return (*shown, *([packages] if packages else []))
 
 
 def _interpreter() -> Mapping[str, Path]:

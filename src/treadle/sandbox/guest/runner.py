@@ -252,6 +252,9 @@ def main(fd: int) -> None:
         os.fdopen(each, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         for each in (1, 2)
     )
+    # what an interpreter that the code starts does by itself: first its own folder
+    path = os.environ.get("PYTHONPATH", "").split(":")
+    sys.path[:0] = [os.getcwd(), *(each for each in path if each and each not in sys.path)]  # noqa: PTH109
     bridge = Bridge(socket.socket(fileno=fd))
     shell.install(bridge.whole)
     Runner(bridge).serve()

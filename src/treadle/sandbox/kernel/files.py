@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeAlias
 
-from treadle.sandbox.box import MIB, WORKSPACE, Box
+from treadle.sandbox.box import ALIAS, MIB, SKILLS, WORKSPACE, Box
 
 CHUNK_BYTES = 64 * 1024
 """Of a file, in one message."""
@@ -73,7 +73,10 @@ class Files:
         self._room = room
         self._most = box.limits.file_mib * MIB
         self._mounts = ["/".join(_split(each.target)) for each in box.mounts]
-        self._roots = [_split(root) for root in (WORKSPACE, "/tmp", *(each.target for each in box.mounts))]  # noqa: S108
+        self._shown = [(_split(each.target), each.source) for each in box.mounts if each.shown]
+        mounted = [each.target for each in box.mounts if not each.shown]
+        roots = (WORKSPACE, "/tmp", *mounted, *([SKILLS] if self._shown else []))  # noqa: S108
+        self._roots = [_split(root) for root in roots]
         self._work: Work | None = None
 
     def answer(self, request: Mapping[str, Any], data: bytes) -> tuple[Message, bytes]:
@@ -113,6 +116,8 @@ class Files:
         parts = _split(path if path.startswith("/") else f"{WORKSPACE}/{path}")
         if ".." in parts:
             raise Refused("a path must not go up by '..'")
+        if parts[:1] == _split(ALIAS):
+            parts[:1] = _split(WORKSPACE)
         if not any(parts[: len(root)] == root for root in self._roots):
             raise Refused(f"it is in none of {', '.join('/' + '/'.join(root) for root in self._roots)}")
         return parts
@@ -120,15 +125,23 @@ class Files:
     @contextmanager
     def _folder(self, parts: Sequence[str], *, make: bool = False) -> Generator[int]:
         """A descriptor of a folder, to which no link led."""
-        at = os.open(self._root, _FOLDER)
+        begin, done = self._beginning(parts)
+        at = os.open(begin, _FOLDER)
         try:
-            for number, part in enumerate(parts):
-                inner = _enter(at, part, "/" + "/".join(parts[: number + 1]), make=make)
+            for number, part in enumerate(parts[done:], done + 1):
+                inner = _enter(at, part, "/" + "/".join(parts[:number]), make=make)
                 os.close(at)
                 at = inner
             yield at
         finally:
             os.close(at)
+
+    def _beginning(self, parts: Sequence[str]) -> tuple[str, int]:
+        """The folder where a path begins, and how many of its parts lead there."""
+        for target, source in self._shown:
+            if source and parts[: len(target)] == target:
+                return source, len(target)
+        return self._root, 0
 
     def _put(self, request: Mapping[str, Any], data: bytes) -> Work:
         left: int = request["total"]
@@ -137,6 +150,8 @@ class Files:
         if left > self._room():
             raise Refused(_REASONS[errno.ENOSPC])
         *folders, name = self._parts(request["path"])
+        if [*folders, name][:1] == _split(SKILLS):
+            raise Refused(_REASONS[errno.EROFS])
         with self._folder(folders, make=True) as folder:
             mode = _mode(folder, name)
             temporary = f".{os.urandom(8).hex()}.part"

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from treadle.sandbox.box import INPUT, MIB, OUTPUT, WORKSPACE, Box, Limits
+from treadle.sandbox.box import ALIAS, INPUT, MIB, OUTPUT, SKILLS, WORKSPACE, Box, Limits
 from treadle.sandbox.kernel import folders, init, landlock, libc, root, tree, usage, watchdog
 from treadle.sandbox.kernel.cgroups import Group
 from treadle.sandbox.kernel.place import Order
@@ -86,7 +86,8 @@ class Supervised:
 
     def rules(self) -> list[tuple[str, int]]:
         system = [f"/{name}" for name in root.SYSTEM] + [f"/usr/{name}" for name in root.USR]
-        read = [*system, *(f"/etc/{name}" for name in root.ETC), *self._box.readable]
+        shown = [self.root + SKILLS] if self._box.mounts else []
+        read = [*system, *(f"/etc/{name}" for name in root.ETC), *self._box.readable, *shown]
         devices = [(f"/dev/{name}", landlock.DEVICE) for name in root.DEVICES]
         own = [(self.root + folder, landlock.WRITE) for folder in (WORKSPACE, _TMP)]
         return [*((path, landlock.READ) for path in read), *devices, *own]
@@ -207,6 +208,7 @@ class Landlocked:
                 os.mkdir(box.root + folder, 0o700)  # noqa: PTH102
                 if uid is not None:
                     os.chown(box.root + folder, uid, uid)
+            _link(box)
             pid = os.fork()
         except OSError:
             _remove(box.root)
@@ -291,14 +293,17 @@ def end_orphans(supervisors: set[int]) -> None:
         time.sleep(0.001)
 
 
+def _link(box: Box) -> None:
+    """Nothing can be mounted: links lead to what is shown, in a folder that the code cannot change."""
+    os.symlink(WORKSPACE[1:], box.root + ALIAS)  # noqa: PTH211
+    if box.mounts:
+        os.mkdir(box.root + SKILLS, 0o755)  # noqa: PTH102
+    for mount in box.mounts:
+        os.symlink(mount.source, box.root + mount.target)  # noqa: PTH211
+
+
 def _remove(path: str) -> None:
     """The folder of a container, with what is still in it."""
-    try:
-        for folder in reversed(_FOLDERS):
-            with suppress(FileNotFoundError):
-                os.rmdir(path + folder)  # noqa: PTH106
-    except OSError:
-        with suppress(OSError):
-            folders.empty(path)
     with suppress(OSError):
+        folders.empty(path)
         os.rmdir(path)  # noqa: PTH106

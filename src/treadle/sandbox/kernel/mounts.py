@@ -41,7 +41,7 @@ def _tree(mount: Mount, uid: int | None) -> int:
     try:
         attributes = libc.ATTR_NOSUID | libc.ATTR_NODEV | (0 if mount.writable else libc.ATTR_RDONLY)
         libc.mount_setattr(tree, attributes)
-        if uid is not None:
+        if uid is not None and not mount.shown:
             _give(tree, os.stat(source), uid, needed=mount.writable)  # noqa: PTH116
     except OSError:
         os.close(tree)

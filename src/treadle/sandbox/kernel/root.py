@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from treadle.sandbox.box import TEMPORARY, WORKSPACE, Limits, Mount
+from treadle.sandbox.box import ALIAS, TEMPORARY, WORKSPACE, Limits, Mount
 from treadle.sandbox.kernel import libc
 from treadle.sandbox.kernel.landlock import DEVICE, READ, WRITE
 from treadle.sandbox.kernel.libc import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT
@@ -108,6 +108,7 @@ def build(limits: Limits, mounts: Iterable[tuple[Mount, int]]) -> None:
         _take(name)
     for name in ("workspace", "workspace/in", "workspace/out", "tmp", "run", "old"):
         os.mkdir(name, 0o755)  # noqa: PTH102
+    os.symlink(WORKSPACE, ALIAS[1:])  # noqa: PTH211
     libc.mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for mount, tree in mounts:
         os.makedirs(f"/box{mount.target}", exist_ok=True)  # noqa: PTH103
