@@ -6,10 +6,13 @@ from typing import Any, Literal, cast, overload
 
 from treadle.agents.background import check_no_loop, run
 from treadle.agents.chunks import AsyncCompletionStream, CompletionStream
+from treadle.agents.hosting import WithStoredSkills
 from treadle.agents.shapes import Shaped
 from treadle.conversation.native_code import resumes
-from treadle.conversation.request import ModelRequest
+from treadle.conversation.request import AnyTool, ModelRequest
 from treadle.errors import InvalidArgument, InvalidType
+from treadle.hosted.asked import names_skills, read_asked
+from treadle.hosted.blocks import as_text, has_ours
 from treadle.models.base import Model
 from treadle.models.programmatic import (
     check_results,
@@ -19,7 +22,7 @@ from treadle.models.programmatic import (
     usable_container,
 )
 from treadle.models.routing import Route, check_model
-from treadle.wire.chat_completions.carried import carrying, read_conversation
+from treadle.wire.chat_completions.carried import Conversation, carrying, read_conversation
 from treadle.wire.chat_completions.requests import PARAMETERS, read_parameters
 from treadle.wire.json_text import copied
 
@@ -104,6 +107,8 @@ def _start(
     given = {name: _copied(name, value) for name, value in parameters.items() if value is not None}
     route = _route(model, given) if isinstance(model, str) else None
     request, connected = read_call(messages, given, cast("str | Model", model), route)
+    if names_skills(given.get("container")):
+        connected = WithStoredSkills(connected)
     return AsyncCompletionStream(connected, request) if stream else _complete(connected, request)
 
 
@@ -124,12 +129,14 @@ def read_call(
     wanted = given.get("container")
     rest = route.parameters if route and isinstance(model, str) else given
     read = read_parameters({name: value for name, value in rest.items() if name != "container"})
-    tools = read.get("tools", ())
-    if route and tools:
-        read["tools"] = tools = sendable(route.model, route.provider, tools)
-    code = any(map(is_code_tool, tools))
-    told = conversation.container if code else None
-    container = usable_container(wanted, told, needed=code and resumes(conversation.messages))
+    if names_skills(wanted):
+        read["tools"] = read_asked(wanted).without_code(read.get("tools", ()))
+        container = wanted
+    else:
+        conversation = _without_ours(conversation)
+        container = _container(conversation, wanted, read.get("tools", ()))
+    if route and (tools := read.get("tools")):
+        read["tools"] = sendable(route.model, route.provider, tools)
     if container is not None:
         read["extra"] = {**read.get("extra", {}), "container": container}
     connected = cast("Route", route).connect() if isinstance(model, str) else model
@@ -139,6 +146,20 @@ def read_call(
     if check := getattr(connected, "check", None):
         check(request)
     return request, connected
+
+
+def _without_ours(conversation: Conversation) -> Conversation:
+    """What ran here is told in words, where nothing runs here; the container was ours then, too."""
+    if not has_ours(conversation.messages):
+        return conversation
+    return Conversation(as_text(conversation.messages))
+
+
+def _container(conversation: Conversation, wanted: object, tools: Sequence[AnyTool]) -> object:
+    """The container of the provider in which code runs."""
+    code = any(map(is_code_tool, tools))
+    told = conversation.container if code else None
+    return usable_container(wanted, told, needed=code and resumes(conversation.messages))
 
 
 def _copied(name: str, value: object) -> object:

@@ -1,14 +1,15 @@
 """What a request asks of the host: the skills and the container that its `container` names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from treadle.conversation.request import AnyTool
 from treadle.errors import InvalidArgument
+from treadle.models.programmatic import is_code_tool
 
 OURS = "litellm_skill_"
 """What the ids of stored skills begin with; all others are a provider's."""
-CONTAINER = "container_"
 MAX_SKILLS = 20
 
 
@@ -33,26 +34,28 @@ class Asked:
     rest: Mapping[str, Any]
     """What else stands beside these."""
 
+    def without_code(self, tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
+        """`tools` without the provider's own code execution, which nothing but skills of its own needs."""
+        return tuple(tool for tool in tools if self.native or not is_code_tool(tool))
+
 
 def names_skills(container: object) -> bool:
-    """Whether a request's `container` names a stored skill, or one that cannot be read."""
+    """Whether a request's `container` names a stored skill."""
     skills: Any = (
         cast("Mapping[str, Any]", container).get("skills") if isinstance(container, Mapping) else None
     )
     if not isinstance(skills, list | tuple):
         return False
-    return any(
-        isinstance(each, Mapping) and str(cast("Mapping[str, Any]", each).get("skill_id")).startswith(OURS)
-        for each in cast("list[Any]", skills)
-    )
+    return any(str(_object(each).get("skill_id")).startswith(OURS) for each in cast("list[Any]", skills))
 
 
-def read_asked(container: Mapping[str, Any]) -> Asked:
-    """What `container` asks.
+def read_asked(value: object) -> Asked:
+    """What a `container` asks that names a stored skill.
 
     Raises:
         InvalidArgument: a skill that cannot be meant, two of one id, or too many.
     """
+    container = _object(value)
     listed: Any = container.get("skills")
     if not isinstance(listed, list | tuple):
         raise InvalidArgument('container.skills must be a list such as [{"type": "custom", "skill_id": ID}]')
@@ -86,3 +89,7 @@ def _skill(item: object, index: int) -> Wanted | None:
     if version is not None and (not isinstance(version, str) or not version):
         raise InvalidArgument(f"{where}.version must be the id of a version, or 'latest'")
     return Wanted(id_, version or "latest") if id_.startswith(OURS) else None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

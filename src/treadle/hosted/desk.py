@@ -10,6 +10,7 @@ from treadle.conversation.native_code import now
 from treadle.hosted.blocks import SKILLS
 from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
+from treadle.sandbox.shown import clashes
 
 NEW = "[the container is new: variables and files of before are gone]"
 
@@ -48,14 +49,24 @@ class Desk:
 
     def location(self, skill: Loaded) -> str:
         """Of the folder of a skill, as code has it."""
-        return f"{SKILLS}/{skill.name}"
+        return f"{self.place.container.skills_at if self.place else SKILLS}/{skill.folder.name}"
 
     def about(self) -> Sequence[str]:
         """What there is for the model to know of the container."""
-        return ()
+        if not self.skills:
+            return ()
+        told = ["The folder of each skill is read-only, and is on the import path."]
+        for clash in clashes([skill.folder for skill in self.skills]):
+            hidden = ", ".join(clash.hidden)
+            told.append(
+                f"`import {clash.module}` finds that of {clash.used}. For that of {hidden}, run a script in a "
+                "process of its own, with the folder of the skill first in PYTHONPATH."
+            )
+        return told
 
     def _shows_all(self, place: Place) -> bool:
-        return place.skills >= {each.sha256 for each in self.skills}
+        shown = place.container.shown
+        return all(shown.get(each.folder.name) == each.folder.digest for each in self.skills)
 
     def told(self) -> Mapping[str, Any] | None:
         """The container as a response names it."""

@@ -63,8 +63,6 @@ class Place:
     """A container, and what is in it."""
 
     container: Container
-    skills: frozenset[str]
-    """Hashes of the archives of those that it shows."""
     uploaded: set[str] = field(default_factory=set[str])
     """Ids of files that were put in."""
     native: str | None = None
@@ -121,8 +119,8 @@ class Host:
         place = self._places.get(container_id)
         if place is None or place.container.owner != owner or place.container.expired:
             raise ContainerExpired(
-                f"there is no container {container_id[:80]!r}: it has expired, or never was yours; leave its id "
-                "out, and begin anew",
+                f"there is no container {container_id[:80]!r}: it has expired, or never was yours; "
+                "leave its id out, and begin anew",
                 container_id,
                 now(),
             )
@@ -135,9 +133,8 @@ class Host:
             SandboxError: it could not be made, or there are too many.
         """
         containers = await self.containers()
-        made = await containers.create(owner)
-        place = Place(made, frozenset(each.sha256 for each in skills))
+        place = Place(await containers.create(owner, folders=[each.folder for each in skills]))
         for id_ in [id_ for id_, each in self._places.items() if each.container.expired]:
             del self._places[id_]
-        self._places[made.id] = place
+        self._places[place.container.id] = place
         return place

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from treadle.errors import InvalidArgument
 from treadle.hosted.asked import Wanted
+from treadle.sandbox.shown import Shown
 from treadle.skills.package import Package
 from treadle.skills.store import Reader, Skills
 from treadle.telemetry import record
@@ -18,10 +19,9 @@ class Loaded:
     """A skill that can be used."""
 
     id: str
-    version_id: str
-    sha256: str
-    """Of its archive."""
     package: Package
+    folder: Shown
+    """As code finds it."""
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class Library:
-    """Keeps the packages that were used last. Rights are looked up each time: they may have been withdrawn."""
+    """Keeps packages that were used last. Rights are looked up each time."""
 
     skills: Skills
     max_bytes: int = MAX_CACHED_BYTES
@@ -64,7 +64,9 @@ class Library:
                 continue
             package = self._packages.get(version.sha256) or await self.skills.package(version)
             self._keep(version.sha256, package)
-            loaded.append(Loaded(each.id, version.id, version.sha256, package))
+            name = package.manifest.name
+            folder = Shown(name if name.isascii() else each.id, package.files, version.sha256)
+            loaded.append(Loaded(each.id, package, folder))
         names = [each.name for each in loaded]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidArgument(

@@ -1,8 +1,8 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import anyio
 
@@ -10,7 +10,7 @@ from treadle.conversation import events
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Ended
 from treadle.conversation.history import History
-from treadle.conversation.request import AnyTool, ModelRequest, Reply, ToolSpec
+from treadle.conversation.request import ModelRequest, Reply, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
 from treadle.hosted.asked import Asked, read_asked
@@ -26,7 +26,6 @@ from treadle.loop.limits import Limits
 from treadle.loop.plan import Plan
 from treadle.loop.run import Finished, Run
 from treadle.models.base import Abilities, Model, OnDelta
-from treadle.models.programmatic import is_code_tool
 from treadle.skills.prompt import Placed, told
 
 FILES = "_litellm_generated_files"
@@ -58,7 +57,7 @@ class Hosted:
         return self._run.spending.usage if self._run else NO_USAGE
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
-        """What the model says, with what ran for it meanwhile, up to its end or to calls of the caller's tools.
+        """What the model says, and what ran for it meanwhile, until it ends or calls the caller's tools.
 
         Raises:
             InvalidArgument: what the request asks cannot be.
@@ -71,10 +70,10 @@ class Hosted:
         return await turn.play(self.host.limits.wall_s)
 
     async def _turn(self, request: ModelRequest, out: Outgoing, *, streaming: bool) -> "_Turn":
-        asked = read_asked(cast("Mapping[str, Any]", request.extra.get("container") or {}))
+        asked = read_asked(request.extra.get("container"))
         desk = await self._desk(asked)
         tools = [SkillTool(skill, desk.location(skill)) for skill in desk.skills]
-        names = {skill.name: tool_name(skill.id) for skill in desk.skills}
+        names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
         code = HostedCode(desk, desk.about())
         taken = {CODE_TOOL, *names.values()}
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
@@ -96,7 +95,7 @@ class Hosted:
         plan = Plan(
             steps,
             (SkillTools(tools), code),
-            parameters={"tools": _callers_tools(request.tools, asked)},
+            parameters={"tools": asked.without_code(request.tools)},
             limits=limits,
             price=self.price,
             told=(told(placed),) if placed else (),
@@ -128,11 +127,6 @@ def _native(asked: Asked, desk: Desk) -> Mapping[str, object] | None:
         return None
     own = desk.place.native if desk.place else asked.container
     return {**({"id": own} if own else {}), **asked.rest, "skills": list(asked.native)}
-
-
-def _callers_tools(tools: Sequence[AnyTool], asked: Asked) -> tuple[AnyTool, ...]:
-    """Without the provider's own code execution, unless its own skills need it: code runs here."""
-    return tuple(tools if asked.native else (tool for tool in tools if not is_code_tool(tool)))
 
 
 @dataclass(slots=True, eq=False)
