@@ -14,6 +14,9 @@ from treadle.gateway.config import Configuration, read_config
 from treadle.gateway.deployments import of_environment, of_upstream
 from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
+from treadle.gateway.hosting import ContainerFiles
+from treadle.hosted.host import Host
+from treadle.hosted.library import Library
 from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
 from treadle.skills.store import Skills
@@ -56,17 +59,19 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
         )
     database = Database(database_url())
     gatekeeper = Gatekeeper(database, master_key)
-    files = Files(database)
+    files, skills = Files(database), Skills(database)
+    host = Host(Library(skills), ContainerFiles(files))
     app = gateway(
         gatekeeper,
         configuration.deployments,
         routes=[
             *gatekeeper.routes(),
             *file_routes.routes(files),
-            *skill_routes.routes(Skills(database)),
+            *skill_routes.routes(skills),
         ],
         # the gatekeeper last: it may make an admin key, which is lost where one after it fails
-        openings=[database.opened, files.opened, _prices, gatekeeper.opened],
+        openings=[database.opened, files.opened, host.opened, _prices, gatekeeper.opened],
+        host=host,
     )
     return Opened(app, configuration, gatekeeper, key_place)
 

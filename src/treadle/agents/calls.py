@@ -11,8 +11,8 @@ from treadle.agents.shapes import Shaped
 from treadle.conversation.native_code import resumes
 from treadle.conversation.request import AnyTool, ModelRequest
 from treadle.errors import InvalidArgument, InvalidType
-from treadle.hosted.asked import names_skills, read_asked
-from treadle.hosted.blocks import as_text, has_ours
+from treadle.hosted.asked import for_provider, names_skills
+from treadle.hosted.blocks import has_ours
 from treadle.models.base import Model
 from treadle.models.programmatic import (
     check_results,
@@ -129,35 +129,27 @@ def read_call(
     wanted = given.get("container")
     rest = route.parameters if route and isinstance(model, str) else given
     read = read_parameters({name: value for name, value in rest.items() if name != "container"})
-    if names_skills(wanted):
-        read["tools"] = read_asked(wanted).without_code(read.get("tools", ()))
-        container = wanted
-    else:
-        conversation = _without_ours(conversation)
-        container = _container(conversation, wanted, read.get("tools", ()))
-    if route and (tools := read.get("tools")):
-        read["tools"] = sendable(route.model, route.provider, tools)
+    tools = read.get("tools", ())
+    if route and tools and not names_skills(wanted):
+        read["tools"] = tools = sendable(route.model, route.provider, tools)
+    container = _container(conversation, wanted, tools)
     if container is not None:
         read["extra"] = {**read.get("extra", {}), "container": container}
     connected = cast("Route", route).connect() if isinstance(model, str) else model
     request = ModelRequest(connected.name, conversation.messages, **read)
-    check_tools(request)
-    check_results(request)
+    asked = for_provider(request)
+    check_tools(asked)
+    check_results(asked)
     if check := getattr(connected, "check", None):
-        check(request)
-    return request, connected
-
-
-def _without_ours(conversation: Conversation) -> Conversation:
-    """What ran here is told in words, where nothing runs here; the container was ours then, too."""
-    if not has_ours(conversation.messages):
-        return conversation
-    return Conversation(as_text(conversation.messages))
+        check(asked)
+    return request if names_skills(wanted) else asked, connected
 
 
 def _container(conversation: Conversation, wanted: object, tools: Sequence[AnyTool]) -> object:
-    """The container of the provider in which code runs."""
-    code = any(map(is_code_tool, tools))
+    """The container in which code runs: of the provider, unless skills are named that are stored here."""
+    if names_skills(wanted):
+        return wanted
+    code = any(map(is_code_tool, tools)) and not has_ours(conversation.messages)
     told = conversation.container if code else None
     return usable_container(wanted, told, needed=code and resumes(conversation.messages))
 

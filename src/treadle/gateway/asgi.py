@@ -28,9 +28,10 @@ from treadle.gateway.gate import Gate
 from treadle.gateway.hot import answer, count_tokens
 from treadle.gateway.pages import PUBLIC, model_routes, page_routes
 from treadle.gateway.refusals import NotFound, Refused, TooLarge
+from treadle.hosted.host import Host
 from treadle.models import clients
 
-Hot: TypeAlias = Callable[[Exchange, Gate, Deployments], Awaitable[None]]
+Hot: TypeAlias = Callable[[Exchange, Gate, Deployments, Host | None], Awaitable[None]]
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[object]]
 
 HOT: Mapping[str, tuple[Wire, Hot]] = {
@@ -53,8 +54,10 @@ class Gateway:
         router: Router,
         limits: Limits,
         openings: Sequence[Opening],
+        host: Host | None,
     ) -> None:
         self.gate = gate
+        self.host = host
         self.deployments = deployments
         self.limits = limits
         self._router = router
@@ -88,7 +91,9 @@ class Gateway:
             return
         self._running.add(exchange)
         try:
-            await exchange.run(handler(exchange, self.gate, self.deployments), self.limits.exchange_s)
+            await exchange.run(
+                handler(exchange, self.gate, self.deployments, self.host), self.limits.exchange_s
+            )
         finally:
             self._running.discard(exchange)
             exchange.note(self.gate)
@@ -208,6 +213,7 @@ def gateway(
     routes: Sequence[Route] = (),
     openings: Sequence[Opening] = (),
     limits: Limits | None = None,
+    host: Host | None = None,
 ) -> Gateway:
     """The application of a gateway.
 
@@ -217,10 +223,11 @@ def gateway(
         routes: of other rooms (files, keys, spend); their handlers find `request.state.principal`.
         openings: async context managers, open as long as the server runs; the last is closed first.
         limits: of sizes and times.
+        host: of skills and code; None: requests that name stored skills are not understood.
     """
     made: Gateway
     every = [*model_routes(deployments), *routes]
     every += page_routes(every, lambda: not made.stopping)
     router = Router(every, redirect_slashes=False, default=_nowhere)
-    made = Gateway(gate, deployments, router, limits or Limits(), openings)
+    made = Gateway(gate, deployments, router, limits or Limits(), openings, host)
     return made

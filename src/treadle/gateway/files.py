@@ -107,22 +107,31 @@ class Files:
             raise missing(file_id)
         return _file(row)
 
+    def stored(self, file: File) -> AsyncIterator[bytes]:
+        """Its content, in pieces, for code that runs here.
+
+        Raises:
+            NotFound: it has expired.
+        """
+        expired = file.expires_at is not None and file.expires_at <= self.now()
+        if expired or file.sha256 is None:
+            raise NotFound(f"File `{file.id}` has expired.", code="file_expired")
+        return blobs.content(self.database, file.sha256)
+
     def content(self, file: File) -> AsyncIterator[bytes]:
-        """Its content, in pieces.
+        """Its content, in pieces, for whoever downloads it.
 
         Raises:
             NotFound: it has expired.
             Refused: it may not be downloaded.
         """
-        expired = file.expires_at is not None and file.expires_at <= self.now()
-        if expired or file.sha256 is None:
-            raise NotFound(f"File `{file.id}` has expired.", code="file_expired")
+        pieces = self.stored(file)
         if not file.downloadable:
             raise Refused(
                 f"File `{file.id}` cannot be downloaded: it was uploaded, and not made by a tool.",
                 code="file_not_downloadable",
             )
-        return blobs.content(self.database, file.sha256)
+        return pieces
 
     async def delete(self, of: str, file_id: str) -> None:
         """Remove a file.

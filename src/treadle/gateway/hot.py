@@ -9,9 +9,11 @@ from treadle.errors import ModelError, ModelUnavailable
 from treadle.gateway.deployments import CLIENT_CREDENTIALS, Deployments, Target
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.gate import Gate
+from treadle.gateway.hosting import concerns_host
 from treadle.gateway.passthrough import Elsewhere, Passage
 from treadle.gateway.refusals import Refused
 from treadle.gateway.translation import translate
+from treadle.hosted.host import Host
 from treadle.telemetry import record
 from treadle.wire.json_text import dumps
 
@@ -29,30 +31,31 @@ _MEDIA_TOKENS = 1_500
 """Of an image or a document, about: what its bytes say of it is nothing."""
 
 
-async def answer(exchange: Exchange, gate: Gate, deployments: Deployments) -> None:
+async def answer(exchange: Exchange, gate: Gate, deployments: Deployments, host: Host | None) -> None:
     """Answer a request to a model."""
     targets = await _admitted(exchange, gate, deployments)
     exchange.watch()
+    ours = host if host and concerns_host(exchange.raw, exchange.body.values) else None
     for place, target in enumerate(targets):
         is_last = place == len(targets) - 1
         exchange.target = target
-        if target.wire == exchange.wire:
+        if target.wire == exchange.wire and ours is None:
             try:
                 await Passage(exchange, target, is_last).go()
             except Elsewhere:
                 continue
             return
         try:
-            await translate(exchange, target)
+            await translate(exchange, target, ours)
         except ModelError as error:
-            if is_last or exchange.started or not _may_pass(error):
+            if is_last or exchange.started or exchange.usage.calls or not _may_pass(error):
                 raise
             record("fell back", {"model": target.model, "status": error.status})
             continue
         return
 
 
-async def count_tokens(exchange: Exchange, gate: Gate, deployments: Deployments) -> None:
+async def count_tokens(exchange: Exchange, gate: Gate, deployments: Deployments, _: Host | None) -> None:
     """Tokens of a request of Messages: by the upstream that counts them, or estimated."""
     targets = await _admitted(exchange, gate, deployments)
     exchange.watch()

@@ -16,7 +16,11 @@ from treadle.gateway.counting import Received
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
+from treadle.gateway.hosting import hosted_by
 from treadle.gateway.refusals import REDIRECTS
+from treadle.hosted.asked import for_provider, names_skills
+from treadle.hosted.host import Host
+from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
 from treadle.wire import sse
@@ -120,8 +124,13 @@ class _Events:
         return iter(())
 
 
-async def translate(exchange: Exchange, target: Target) -> None:
+async def translate(exchange: Exchange, target: Target, host: Host | None = None) -> None:
     """Ask the model of `target` and answer on the client's wire.
+
+    Args:
+        exchange: the request.
+        target: whom to ask.
+        host: of the skills that the request names.
 
     Raises:
         Failed: its address redirects.
@@ -129,13 +138,20 @@ async def translate(exchange: Exchange, target: Target) -> None:
         ModelError: the model has no answer.
     """
     request, model = read_for(exchange, target)
+    if host and names_skills(request.extra.get("container")):
+        assert exchange.principal is not None
+        model = hosted_by(host, model, target, exchange.principal)
     try:
         if exchange.streamed:
             await _Streamed(exchange, _writer(exchange)).go(model, request)
         else:
             await _whole(exchange, model, request)
-    except Redirected:  # it tells the addresses
-        raise Failed(REDIRECTS) from None
+    except BaseException as error:
+        if isinstance(model, Hosted) and model.usage.calls:  # steps that were paid for
+            exchange.count(model.usage)
+        if isinstance(error, Redirected):  # it tells the addresses
+            raise Failed(REDIRECTS) from None
+        raise
 
 
 async def _whole(exchange: Exchange, model: Model, request: ModelRequest) -> None:
@@ -241,9 +257,10 @@ def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
         request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
+    asked = for_provider(request)
     if check := getattr(model, "check", None):
-        check(request)
-    return request, model
+        check(asked)
+    return request if names_skills(request.extra.get("container")) else asked, model
 
 
 def sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """What a request asks of the host: the skills and the container that its `container` names."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from treadle.conversation.request import AnyTool
+from treadle.conversation.blocks import EMPTY
+from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument
+from treadle.hosted.blocks import as_text, has_ours
 from treadle.models.programmatic import is_code_tool
 
 OURS = "litellm_skill_"
@@ -34,10 +36,6 @@ class Asked:
     rest: Mapping[str, Any]
     """What else stands beside these."""
 
-    def without_code(self, tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
-        """`tools` without the provider's own code execution, which nothing but skills of its own needs."""
-        return tuple(tool for tool in tools if self.native or not is_code_tool(tool))
-
 
 def names_skills(container: object) -> bool:
     """Whether a request's `container` names a stored skill."""
@@ -47,6 +45,24 @@ def names_skills(container: object) -> bool:
     if not isinstance(skills, list | tuple):
         return False
     return any(str(_object(each).get("skill_id")).startswith(OURS) for each in cast("list[Any]", skills))
+
+
+def for_provider(request: ModelRequest) -> ModelRequest:
+    """`request` without what no provider knows: stored skills, and code that runs here.
+
+    Raises:
+        InvalidArgument: `container` cannot be read.
+    """
+    container = request.extra.get("container")
+    if not names_skills(container):
+        return replace(request, messages=as_text(request.messages)) if has_ours(request.messages) else request
+    asked = read_asked(container)
+    if asked.native:
+        own = {**asked.rest, "skills": list(asked.native)}
+        return replace(request, extra={**request.extra, "container": own})
+    extra = {name: value for name, value in request.extra.items() if name != "container"}
+    tools = tuple(tool for tool in request.tools if not is_code_tool(tool))
+    return replace(request, tools=tools, extra=extra or EMPTY)
 
 
 def read_asked(value: object) -> Asked:

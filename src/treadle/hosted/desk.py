@@ -59,8 +59,8 @@ class Desk:
         for clash in clashes([skill.folder for skill in self.skills]):
             hidden = ", ".join(clash.hidden)
             told.append(
-                f"`import {clash.module}` finds that of {clash.used}. For that of {hidden}, run a script in a "
-                "process of its own, with the folder of the skill first in PYTHONPATH."
+                f"`import {clash.module}` finds that of {clash.used}. For that of {hidden}, run a script in "
+                "a process of its own, with the folder of the skill first in PYTHONPATH."
             )
         return told
 

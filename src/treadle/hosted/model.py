@@ -1,7 +1,7 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import anyio
@@ -13,7 +13,7 @@ from treadle.conversation.history import History
 from treadle.conversation.request import ModelRequest, Reply, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
-from treadle.hosted.asked import Asked, read_asked
+from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import CODE_TOOL, Ran, as_calls, code_result, skill_result
 from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
@@ -81,21 +81,24 @@ class Hosted:
         uploads = Uploads(self._fetch)
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
-        extra = {name: value for name, value in request.extra.items() if name != "container"}
+        sent = for_provider(request)
+        native = cast("Mapping[str, object] | None", sent.extra.get("container"))
+        if native and (known := desk.place.native if desk.place else asked.container):
+            native = {**native, "id": known}
         steps = Steps(
             self.inner,
-            replace(request, extra=extra or EMPTY),
+            sent,
             out,
             {name: skill for skill, name in names.items()},
             streaming,
-            _native(asked, desk),
+            native,
         )
         limits = Limits(max_turns=self.host.limits.iterations, max_cost=self.host.limits.max_cost)
         placed = [Placed(skill.package, desk.location(skill), tool_name(skill.id)) for skill in desk.skills]
         plan = Plan(
             steps,
             (SkillTools(tools), code),
-            parameters={"tools": asked.without_code(request.tools)},
+            parameters={"tools": sent.tools},
             limits=limits,
             price=self.price,
             told=(told(placed),) if placed else (),
@@ -119,14 +122,6 @@ class Hosted:
         if self.host.files is None:
             raise InvalidArgument(f"there is no store of files here, and so no file {file_id[:80]!r}")
         return await self.host.files.fetch(self.caller.owner, file_id)
-
-
-def _native(asked: Asked, desk: Desk) -> Mapping[str, object] | None:
-    """What the provider is told of containers, where its own skills are asked for."""
-    if not asked.native:
-        return None
-    own = desk.place.native if desk.place else asked.container
-    return {**({"id": own} if own else {}), **asked.rest, "skills": list(asked.native)}
 
 
 @dataclass(slots=True, eq=False)
