@@ -461,7 +461,7 @@ async def test_that_it_cannot_start_is_told_by_the_first_container_and_to_nobody
 
     warnings: list[Mapping[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: warnings.append(context))
-    monkeypatch.setattr("treadle.execution.containers.open_engine", open_engine)
+    monkeypatch.setattr("treadle.execution.engines.open_engine", open_engine)
     before = children()
 
     async def enter() -> None:

@@ -77,6 +77,16 @@ class MemoryJournal:
         self._entries.pop(cell, None)
 
 
+class NoJournal:
+    """Of cells that are never run once more."""
+
+    async def append(self, entry: Entry) -> None:
+        pass
+
+    async def entries(self, cell: str) -> Sequence[Entry]:
+        return ()
+
+
 class Recorded:
     """The answers of a journal, for a cell that runs once more: the same calls get them again."""
 

@@ -67,7 +67,7 @@ class ShownFolders:
     _claim: "Claim | None" = field(default=None, init=False)
     _work: Path = field(default_factory=Path, init=False)
     _writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), init=False)
-    """One thread at a time: many of them take turns at the interpreter, and the event loop waits for its own."""
+    """One thread at a time: the event loop would wait for its turn among many."""
     _closed: bool = field(default=False, init=False)
 
     async def hold(self, folders: Sequence[Shown]) -> Held:
