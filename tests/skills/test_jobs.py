@@ -17,7 +17,7 @@ from treadle.sandbox.packages import BUILT_IN, find
 from treadle.sandbox.requirements import parse
 from treadle.skills.package import Package, read_folder
 
-SKILLS = "/workspace/skills"
+SKILLS = "skills"
 
 every_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
@@ -66,7 +66,7 @@ async def with_skill(container: Container, package: Package) -> str:
     folder = f"{SKILLS}/{package.manifest.name}"
     for path, data in package.files.items():
         await container.put(f"{folder}/{path}", data)
-    return f"import sys; sys.path.insert(0, {folder!r})"
+    return f"import sys, os; sys.path.insert(0, os.path.abspath({folder!r}))"
 
 
 @every_job
