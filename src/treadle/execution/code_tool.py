@@ -61,8 +61,12 @@ class RunsCode(ProgramTool):
     async def container(self) -> Container:
         """That of the next run. When it is another than before, the model reads that all is gone."""
 
-    def heard(self, result: CellResult) -> None:
-        """Take what a run came to, if its container lives."""
+    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
+        """What a run came to; `notes` are for the model to read with it."""
+        text, printed = _told(result, notes)
+        return ProgramEnd(
+            text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
+        )
 
     def tools(self) -> Sequence[Tool]:
         return (self,)
@@ -125,12 +129,9 @@ class RunsCode(ProgramTool):
             return ProgramEnd(
                 f"{died}. Variables and files are gone; the next run has a new one.", None, True
             )
-        self.heard(result)
-        text, printed = _told(result, [] if self.container_id == container.id else [_NEW])
+        notes = [] if self.container_id == container.id else [_NEW]
         self.container_id = container.id
-        return ProgramEnd(
-            text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
-        )
+        return await self.end(result, notes)
 
 
 def _written(result: CellResult) -> Sequence[WrittenFile]:

@@ -1,22 +1,20 @@
 """`litellm_code_execution`: the tool by which a model runs code in the container of its conversation."""
 
-import asyncio
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from mimetypes import guess_type
 from typing import Any
 
-from treadle.conversation.request import ToolSpec
+from treadle.errors import TreadleError
 from treadle.execution.cell import CellResult
-from treadle.execution.toolset import check_code
+from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
+from treadle.execution.containers import Container
 from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
 from treadle.hosted.desk import Desk
-from treadle.sandbox.container import ContainerDied
-from treadle.sandbox.ending import ended
-from treadle.tools.toolset import ProgramEnd, ProgramHost, ProgramTool, Tool, ToolPolicy
+from treadle.tools.function import FunctionTools
+from treadle.tools.toolset import ProgramEnd
 
-MAX_SKIPPED_TOLD = 10
 _ABOUT = """\
 Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
 run. `await` may stand at the top level. You read only what the code prints: print what you need. Files that \
@@ -47,77 +45,44 @@ class Written:
         return entry
 
 
-@dataclass(slots=True, eq=False)
-class HostedCode(ProgramTool):
+class HostedCode(RunsCode):
     """A toolset of one tool."""
 
-    desk: Desk
-    about: Sequence[str] = ()
-    """More for the model to know."""
-    policy: ToolPolicy = field(default_factory=lambda: ToolPolicy(parallel=False, contained=True))
-    last: Ran | None = field(default=None, init=False)
-    """What the last run came to, until somebody takes it."""
-    written: dict[str, Written] = field(default_factory=dict[str, Written], init=False)
-    """By path, as they are now."""
-    _spec: ToolSpec = field(init=False)
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(CODE_TOOL, (_ABOUT, *desk.about()), FunctionTools(()))
+        self.desk = desk
+        self.container_id = desk.place.container.id if desk.place else None
+        self.limit_s = desk.host.limits.code_s
+        self.last: Ran | None = None
+        """What the last run came to, until somebody takes it."""
+        self.written: dict[str, Written] = {}
+        """By path, as they are now."""
 
-    def __post_init__(self) -> None:
-        code = {"type": "string", "description": "The Python code."}
-        parameters = {"type": "object", "properties": {"code": code}, "required": ["code"]}
-        self._spec = ToolSpec(CODE_TOOL, "\n\n".join([_ABOUT, *self.about]), parameters)
+    async def container(self) -> Container:
+        return (await self.desk.ready()).container
 
-    def tools(self) -> Sequence[Tool]:
-        return (self,)
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
-    def callable(self) -> Mapping[str, Tool]:
-        return {}
-
-    def check(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        return check_code(CODE_TOOL, arguments)
-
-    def code(self, arguments: Mapping[str, object]) -> str:
-        return str(arguments["code"])
-
-    async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
-        """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
-        place = await self.desk.ready()
-        limit_s = self.desk.host.limits.code_s
-        cell = await place.container.execute(
-            self.code(arguments), on_output=host.printed, serve=host.call, limit_s=limit_s
-        )
-        try:
-            result = await cell.finished()
-        except asyncio.CancelledError:
-            cell.cancel()
-            await ended(asyncio.get_running_loop().create_task(cell.ended()))  # the container bounds it
-            raise
-        except ContainerDied as died:
-            text = f"{died}. Variables and files are gone; the next run has a new container."
-            self.last = Ran(stderr=text, return_code=1)
-            return ProgramEnd(text, None, is_error=True)
-        ran = self.last = await self._ran(result)
-        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), duration_s=result.duration_s)
-
-    async def _ran(self, result: CellResult) -> Ran:
-        notes, self.desk.notes[:] = list(self.desk.notes), []
+    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
+        """Keep the files; what the model reads is what the caller sees."""
+        told = list(notes)
         if result.timed_out:
-            notes.append(f"[stopped: the code ran for {self.desk.host.limits.code_s:g} s]")
+            told.append(f"[stopped: the code ran for {self.limit_s:g} s]")
         left = result.skipped[:MAX_SKIPPED_TOLD]
-        notes += [f"[not handed over: {each.path}: {each.reason}]" for each in left]
+        told += [f"[not handed over: {each.path}: {each.reason}]" for each in left]
         for path in result.removed:
             self.written.pop(path, None)
-        kept = [await self._keep(file.path, file.data) for file in result.files]
-        stderr = "\n".join([*([result.stderr.removesuffix("\n")] if result.stderr else []), *notes])
-        return Ran(result.stdout, stderr, result.return_code, kept)
+        kept = [await self._keep(file.path, file.data, told) for file in result.files]
+        printed = [result.stderr.removesuffix("\n")] if result.stderr else []
+        ran = self.last = Ran(result.stdout, "\n".join([*printed, *told]), result.return_code, kept)
+        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), duration_s=result.duration_s)
 
-    async def _keep(self, path: str, data: bytes) -> Kept:
+    async def _keep(self, path: str, data: bytes, told: list[str]) -> Kept:
         mime_type = guess_type(path)[0] or _UNKNOWN
-        files = self.desk.host.files
-        file_id = await files.keep(self.desk.owner, path, mime_type, data) if files else None
+        files, file_id = self.desk.host.files, None
+        if files:
+            try:
+                file_id = await files.keep(self.desk.owner, path, mime_type, data)
+            except TreadleError as error:  # the response has its content all the same
+                told.append(f"[{path} is not in the store of files: {error}]")
         kept = Kept(path, mime_type, len(data), file_id)
         self.written[path] = Written(kept, data)
         return kept

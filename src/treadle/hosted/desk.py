@@ -12,8 +12,6 @@ from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
 from treadle.sandbox.shown import clashes
 
-NEW = "[the container is new: variables and files of before are gone]"
-
 
 @dataclass(slots=True, eq=False)
 class Desk:
@@ -25,8 +23,6 @@ class Desk:
     place: Place | None = None
     uploads: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
     """Files of the caller that are put in before code runs: path and content, by what names them."""
-    notes: list[str] = field(default_factory=list[str], init=False)
-    """What the model has to read with the next result."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def ready(self) -> Place:
@@ -38,8 +34,6 @@ class Desk:
         async with self._turn:
             place = self.place
             if place is None or place.container.expired or not self._shows_all(place):
-                if place is not None:
-                    self.notes.append(NEW)
                 place = self.place = await self.host.make(self.owner, self.skills)
             for key, (path, data) in self.uploads.items():
                 if key not in place.uploaded:

@@ -74,7 +74,7 @@ class Hosted:
         desk = await self._desk(asked)
         tools = [SkillTool(skill, desk.location(skill)) for skill in desk.skills]
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
-        code = HostedCode(desk, desk.about())
+        code = HostedCode(desk)
         taken = {CODE_TOOL, *names.values()}
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
             raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
