@@ -75,7 +75,7 @@ CHAPTERS = (
             *("Containers", "Rules", "Container", "Cell", "CellResult", "ToolRequest"),
             *("Journal", "MemoryJournal", "Recorded", "Entry", "Began", "Called", "Answered", "Ended"),
             *("Viewed", "Created", "Edited", "EditResult"),
-            *("ContainerGone", "EditFailed", "TooManyContainers"),
+            *("EditFailed",),
         ),
     ),
     Chapter("treadle.errors", "What an error is worth over HTTP.", ("STATUS", "status_of")),

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from treadle.errors import BadResponse as BadResponse
     from treadle.errors import CapabilityUnsupported as CapabilityUnsupported
     from treadle.errors import ContainerExpired as ContainerExpired
+    from treadle.errors import ContainerGone as ContainerGone
     from treadle.errors import ContextWindowExceeded as ContextWindowExceeded
     from treadle.errors import HarnessError as HarnessError
     from treadle.errors import HarnessInstallFailed as HarnessInstallFailed
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from treadle.errors import StateIncompatible as StateIncompatible
     from treadle.errors import StorageError as StorageError
     from treadle.errors import TooManyAbandoned as TooManyAbandoned
+    from treadle.errors import TooManyContainers as TooManyContainers
     from treadle.errors import TreadleError as TreadleError
     from treadle.loop.stream import AsyncEventStream as AsyncEventStream
     from treadle.models.base import Model as Model
@@ -103,12 +105,12 @@ _HOMES = {
     "treadle.conversation.usage": "Savings Usage",
     "treadle.errors": (
         "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContainerExpired "
-        "ContextWindowExceeded HarnessError "
+        "ContainerGone ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
         "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
         "ProgrammaticToolCallingUnsupported RateLimited ResumeUnsupported "
         "RunningLoop SandboxError SessionClosed SkillInvalid SkillNotFound StateIncompatible StorageError "
-        "TooManyAbandoned TreadleError"
+        "TooManyAbandoned TooManyContainers TreadleError"
     ),
     "treadle.loop.stream": "AsyncEventStream",
     "treadle.models.base": "Model",
@@ -131,6 +133,7 @@ __all__ = [
     "Compaction",
     "CompletionStream",
     "ContainerExpired",
+    "ContainerGone",
     "ContextWindowExceeded",
     "Decision",
     "Done",
@@ -171,6 +174,7 @@ __all__ = [
     "StorageError",
     "Text",
     "TooManyAbandoned",
+    "TooManyContainers",
     "ToolCall",
     "ToolLoopOptions",
     "ToolResult",

@@ -16,6 +16,8 @@ TreadleError (also called HarnessError)
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
 ├── ContainerExpired           a provider's container is over, and what code left in it
 ├── SandboxError
+│   ├── ContainerGone          a container that is not there, or not there any more
+│   └── TooManyContainers      an owner, or all together, have as many as are allowed
 ├── StorageError               the database cannot be used, or did not answer in time
 ├── SessionClosed
 ├── StateIncompatible
@@ -113,6 +115,17 @@ class SandboxError(TreadleError):
     """The sandbox refused or failed."""
 
 
+class ContainerGone(SandboxError):
+    """There is no such container: it expired, it was closed, it died, or it is somebody else's."""
+
+
+class TooManyContainers(SandboxError):
+    """An owner, or all together, have as many containers as are allowed."""
+
+    retry_after_s = 5.0
+    """Seconds after which to come again: containers that nobody uses end."""
+
+
 class StorageError(TreadleError):
     """The database cannot be reached or used, or did not answer in time. No password is in the message."""
 
@@ -205,6 +218,8 @@ STATUS: Mapping[type[TreadleError], int] = {
     OptionsMismatch: 400,
     StateIncompatible: 400,
     ContainerExpired: 404,
+    ContainerGone: 404,
+    TooManyContainers: 429,
     StorageError: 503,
     SessionClosed: 409,
     TooManyAbandoned: 503,

@@ -1,8 +1,9 @@
 """Code that a model wrote, in containers, and the tools that it calls."""
 
 from treadle.conversation.request import ToolSpec
+from treadle.errors import ContainerGone, TooManyContainers
 from treadle.execution.cell import Cell, CellResult, ToolRequest
-from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
+from treadle.execution.containers import Container, Containers, Rules
 from treadle.execution.editor import Created, Edited, EditFailed, EditResult, Viewed
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
 

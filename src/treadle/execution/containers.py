@@ -12,7 +12,7 @@ from typing import Self
 import anyio
 
 from treadle.conversation.request import ToolSpec
-from treadle.errors import InvalidArgument, InvalidTool, SandboxError
+from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
 from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines
@@ -35,14 +35,6 @@ MAX_AGE_S = 3600.0
 """Seconds after which it ends in any case, when its cell is done."""
 MAX_PER_OWNER, MAX_IN_ALL = 20, 200
 _LOOK_S = 5.0
-
-
-class ContainerGone(SandboxError):
-    """There is no such container: it expired, it was closed, it died, or it is somebody else's."""
-
-
-class TooManyContainers(SandboxError):
-    """An owner, or all together, have as many containers as are allowed."""
 
 
 class Container:

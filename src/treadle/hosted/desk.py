@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 
 from treadle.conversation.native_code import now
+from treadle.errors import TreadleError
 from treadle.hosted.blocks import SKILLS
 from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
@@ -21,6 +22,8 @@ class Desk:
     owner: str
     skills: Sequence[Loaded]
     place: Place | None = None
+    failure: TreadleError | None = None
+    """Why there is no container: the caller has to know, and not the model."""
     uploads: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
     """Files of the caller that are put in before code runs: path and content, by what names them."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
@@ -34,12 +37,19 @@ class Desk:
         async with self._turn:
             place = self.place
             if place is None or place.container.expired or not self._shows_all(place):
-                place = self.place = await self.host.make(self.owner, self.skills)
+                place = self.place = await self._made()
             for key, (path, data) in self.uploads.items():
                 if key not in place.uploaded:
                     await place.container.put(path, data)
                     place.uploaded.add(key)
             return place
+
+    async def _made(self) -> Place:
+        try:
+            return await self.host.make(self.owner, self.skills)
+        except TreadleError as error:
+            self.failure = error
+            raise
 
     def location(self, skill: Loaded) -> str:
         """Of the folder of a skill, as code has it."""

@@ -89,6 +89,7 @@ class Hosted:
             self.inner,
             sent,
             out,
+            desk,
             {name: skill for skill, name in names.items()},
             streaming,
             native,

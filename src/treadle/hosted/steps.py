@@ -18,6 +18,7 @@ from treadle.conversation.deltas import (
 )
 from treadle.conversation.request import ModelRequest, Reply, ToolChoice
 from treadle.hosted.blocks import CODE_TOOL, WIRE, code_use, skill_use
+from treadle.hosted.desk import Desk
 from treadle.hosted.outgoing import Outgoing
 from treadle.models.base import Abilities, Model, OnDelta
 from treadle.wire.json_text import dumps
@@ -39,8 +40,9 @@ class Steps:
     asked: ModelRequest
     """What the caller asked: everything but messages and tools goes along at every step."""
     out: Outgoing
+    desk: Desk
     skills: Mapping[str, str]
-    """The names of skills, by those of the tools that give their instructions."""
+    """The folders of skills, by the tools that give their instructions."""
     streaming: bool
     container: Mapping[str, object] | None = None
     """What the provider is told of containers: of its own one, and its own skills."""
@@ -65,7 +67,10 @@ class Steps:
         Raises:
             HandedOver: it is the caller's turn.
             ModelError: as of any model.
+            TreadleError: there is no container.
         """
+        if self.desk.failure:
+            raise self.desk.failure
         if self.handed:
             raise HandedOver
         extra = (
