@@ -13,6 +13,7 @@ from treadle.conversation.blocks import Message, Opaque, ToolCall, ToolResult, u
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
+from treadle.execution.containers import Rules
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library
 from treadle.hosted.model import FILES, Hosted
@@ -105,7 +106,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Hous
             "notes": (await skills.create(ME, package("notes", "Takes notes.", "Write.", NOTES))).id,
             "secret": (await skills.create(OTHER, package("secret", "Secret.", "Hush."))).id,
         }
-        host = Host(Library(skills), files, settings=isolated())
+        host = Host(Library(skills), files, settings=isolated(), rules=Rules(per_owner=1000))
         async with host.opened():
             yield House(host, skills, files, ids)
 

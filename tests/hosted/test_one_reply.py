@@ -316,11 +316,11 @@ async def test_a_tool_of_the_caller_that_is_named_as_ours_is_refused(house: Hous
 
 
 async def test_s01_code_that_a_model_calls_is_run_and_no_raw_call_comes_back(house: House) -> None:
-    run = "from core.x import y\nimport os\nos.makedirs('out')\nopen('out/a.gif', 'wb').write(b'GIF')\nprint(y)"
+    run = "from core.x import y\nimport os\nos.makedirs('out/b')\nopen('out/b/a.gif', 'wb').write(b'GIF')\nprint(y)"
     reply = await ask(house.hosted([code(run), say("Done.")]), house.request())
 
     assert reply.stop_reason == "stop"
     assert reply.message.calls == ()
-    assert results(reply)[0]["stdout"] == "5\n"
-    assert paths(reply) == ["out/a.gif"]
+    assert (results(reply)[0]["stderr"], results(reply)[0]["stdout"]) == ("", "5\n")
+    assert paths(reply) == ["out/b/a.gif"]
     assert limit(reply) is None
