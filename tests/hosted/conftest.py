@@ -10,7 +10,7 @@ import pytest
 
 from tests.skills.test_store import package
 from treadle.conversation.blocks import Message, Opaque, ToolCall, ToolResult, user
-from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
+from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, MessageExtra, Started
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
 from treadle.execution.containers import Rules
@@ -63,7 +63,7 @@ class House:
         inner: Any = model if hasattr(model, "complete") else ScriptedModel(model)  # type: ignore[arg-type]
         return Hosted(inner, self.host, Caller(owner, Reader(owner)), **options)
 
-    def container(self, *names: str, id: object = None) -> dict[str, Any]:  # noqa: A002
+    def container(self, *names: str, id: object = None) -> dict[str, Any]:
         skills = [{"type": "custom", "skill_id": self.ids[name]} for name in names or ("gif",)]
         return {"skills": skills, **({"id": id} if id is not None else {})}
 
@@ -108,6 +108,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Hous
         }
         host = Host(Library(skills), files, settings=isolated(), rules=Rules(per_owner=1000))
         async with host.opened():
+            await host.containers()  # its start is in no test's time
             yield House(host, skills, files, ids)
 
 
@@ -139,7 +140,8 @@ def in_order(deltas: Sequence[Delta]) -> None:
     opened: set[int] = set()
     ended: list[int] = []
     for delta in deltas[1:-1]:
-        index = delta.index  # type: ignore[union-attr]
+        assert not isinstance(delta, Started | MessageExtra | Ended)
+        index = delta.index
         if isinstance(delta, BlockStarted):
             opened.add(index)
         else:

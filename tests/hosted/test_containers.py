@@ -9,11 +9,11 @@ import pytest
 from tests.hosted.conftest import ME, OTHER, House, answered, ask, kinds, paths, results
 from tests.hosted.test_one_reply import code, ways
 from treadle.conversation.blocks import Document, Message, Opaque, Text, user
-from treadle.conversation.request import ModelRequest
+from treadle.conversation.request import ModelRequest, ToolSpec
 from treadle.errors import ContainerExpired, InvalidArgument, SkillNotFound, TreadleError
+from treadle.hosted.blocks import CODE_TOOL
 from treadle.testing import ScriptedModel, say
 from treadle.wire.json_text import data_url
-
 
 
 def id_of(reply: Any) -> str:
@@ -79,7 +79,9 @@ async def test_a_container_that_ends_while_a_request_runs_is_made_anew_and_the_m
 async def test_skills_that_change_between_requests_are_there(house: House) -> None:
     reply = await ask(house.hosted([code("import core.x; a = 1"), say("Done.")]), house.request())
     container = {**house.container("notes"), "id": id_of(reply)}
-    model = ScriptedModel([code("print(open('/skills/notes/notes.txt').read(), 'a' in globals())"), say("Ok.")])
+    model = ScriptedModel(
+        [code("print(open('/skills/notes/notes.txt').read(), 'a' in globals())"), say("Ok.")]
+    )
     again = await ask(house.hosted(model), house.request(user("go"), *answered(reply), container=container))
 
     assert results(again)[0]["stdout"] == "a note False\n"
@@ -103,8 +105,12 @@ async def test_s06_several_skills_each_have_a_folder_and_a_clash_is_told(house: 
     reply = await ask(house.hosted(model), house.request(container=house.container("gif", "notes")))
 
     assert results(reply)[0]["stdout"] == "['gif', 'notes'] /skills/gif/core/x.py\nTrue\n"
-    (tool,) = [each for each in model.requests[0].tools if getattr(each, "name", "") == "litellm_code_execution"]
-    assert "`import core` finds that of gif" in tool.description  # type: ignore[union-attr]
+    (about,) = [
+        tool.description
+        for tool in model.requests[0].tools
+        if isinstance(tool, ToolSpec) and tool.name == CODE_TOOL
+    ]
+    assert "`import core` finds that of gif" in about
 
 
 @pytest.mark.parametrize("skill", ["secret", "unknown"])
@@ -121,7 +127,15 @@ async def test_skills_of_others_and_of_nobody_are_told_in_one_way(skill: str, ho
 
 @pytest.mark.parametrize(
     "more",
-    [{"skill_id": None}, {"skill_id": 5}, {}, "x", None, {"skill_id": "litellm_skill_x", "version": 5}, "same"],
+    [
+        {"skill_id": None},
+        {"skill_id": 5},
+        {},
+        "x",
+        None,
+        {"skill_id": "litellm_skill_x", "version": 5},
+        "same",
+    ],
 )
 async def test_s05_skills_that_cannot_be_meant_are_refused_before_anything_is_sent(
     more: object, house: House
@@ -225,10 +239,10 @@ async def test_hostile_names_of_files_become_plain_ones(name: str, path: str, ho
 
 async def test_two_files_of_the_longest_name_are_both_there(house: House) -> None:
     blocks = (with_data("", b"1", "x" * 255), with_data("", b"2", "x" * 255))
-    model = ScriptedModel([code("import os\nprint(len([n for n in os.listdir() if 'xx' in n]))"), say("Done.")])
+    model = ScriptedModel([code("print(open('file').read(), open('2-file').read())"), say("Done.")])
     reply = await ask(house.hosted(model), house.request(Message("user", (Text("Go."), *blocks))))
 
-    assert results(reply)[0]["stdout"] == "2\n"
+    assert results(reply)[0]["stdout"] == "1 2\n"
 
 
 @pytest.mark.parametrize("owner", [ME, OTHER])
@@ -236,6 +250,7 @@ async def test_a_file_of_nobody_or_of_another_is_an_error_before_anything_is_sen
     owner: str, house: House
 ) -> None:
     house.files.sent[OTHER if owner == ME else ME, "file_theirs"] = ("a", b"a")
+    house.files.sent.pop((owner, "file_theirs"), None)
     model = ScriptedModel([])
     message = Message("user", (Text("Go."), upload("file_theirs")))
     container = house.container("gif" if owner == ME else "secret")

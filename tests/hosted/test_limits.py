@@ -61,7 +61,7 @@ async def test_the_limit_of_iterations_hides_no_call_of_the_callers_tools(
 @ways
 async def test_the_limit_of_wall_time_stops_code_and_keeps_the_files(house: House, *, streamed: bool) -> None:
     model = ScriptedModel([say("I begin. ") + code(WRITE), code("import time\ntime.sleep(60)")])
-    with house.limited(wall_s=1.5), anyio.fail_after(20):
+    with house.limited(wall_s=0.8), anyio.fail_after(20):
         reply = await ask(house.hosted(model), house.request(), streamed=streamed)
 
     assert (reply.stop_reason, limit(reply), paths(reply)) == ("stop", "wall_s", ["a.txt"])
@@ -75,7 +75,7 @@ async def test_the_limit_of_wall_time_hands_over_the_callers_calls_beside_code(
     house: House, *, streamed: bool
 ) -> None:
     model = ScriptedModel([code(WRITE), code("import time\ntime.sleep(60)") + call("look")])
-    with house.limited(wall_s=1.5), anyio.fail_after(20):
+    with house.limited(wall_s=0.8), anyio.fail_after(20):
         reply = await ask(house.hosted(model), house.request(tools=(LOOK,)), streamed=streamed)
 
     assert (reply.stop_reason, limit(reply)) == ("tool_calls", "wall_s")
@@ -92,7 +92,7 @@ async def test_the_limit_of_wall_time_cuts_a_model_that_is_slow(
     step = slow(long[cut_in], first_byte_s=60 if cut_in == "nothing" else 0, between_s=0.02)
     if not streamed:
         step = slow(step, first_byte_s=60)
-    with house.limited(wall_s=1.5), anyio.fail_after(20):
+    with house.limited(wall_s=0.8), anyio.fail_after(20):
         reply = await ask(house.hosted([code(WRITE), step]), house.request(), streamed=streamed)
 
     assert (reply.stop_reason, limit(reply), paths(reply)) == ("stop", "wall_s", ["a.txt"])
@@ -104,7 +104,7 @@ async def test_the_limit_of_wall_time_cuts_a_model_that_is_slow(
 @ways
 async def test_a_call_of_the_callers_that_is_cut_is_told_to_be_cut(house: House, *, streamed: bool) -> None:
     step = slow(call("look", at="x" * 3000), first_byte_s=0 if streamed else 60, between_s=0.02)
-    with house.limited(wall_s=1), anyio.fail_after(20):
+    with house.limited(wall_s=0.8), anyio.fail_after(20):
         reply = await ask(house.hosted([code(WRITE), step]), house.request(tools=(LOOK,)), streamed=streamed)
 
     assert (reply.stop_reason, limit(reply)) == ("length" if streamed else "stop", "wall_s")
@@ -119,15 +119,15 @@ async def test_a_model_that_never_begins_ends_at_the_wall_time(house: House, *, 
     assert (reply.message.blocks, reply.stop_reason, limit(reply)) == ((), "stop", "wall_s")
 
 
+def a_cent_each(usage: Usage) -> float:
+    return 0.01 * usage.total_tokens
+
+
 @ways
 async def test_the_limit_of_cost_gives_a_normal_reply_that_says_so(house: House, *, streamed: bool) -> None:
     model = ScriptedModel([code(WRITE), code("print(2)"), say("never")])
     with house.limited(max_cost=0.3):
-        reply = await ask(
-            house.hosted(model, price=lambda usage: 0.01 * usage.total_tokens),
-            house.request(),
-            streamed=streamed,
-        )
+        reply = await ask(house.hosted(model, price=a_cent_each), house.request(), streamed=streamed)
 
     assert (limit(reply), paths(reply), len(model.requests)) == ("max_cost", ["a.txt"], 2)
 

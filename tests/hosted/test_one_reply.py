@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.hosted.conftest import House, answered, ask, kinds, limit, own_calls, paired, paths, raws, results
+from tests.skills.test_store import package
 from treadle.conversation.blocks import (
     Message,
     Opaque,
@@ -23,6 +24,7 @@ from treadle.errors import InvalidArgument
 from treadle.hosted.blocks import CODE_TOOL, as_text
 from treadle.models.base import OnDelta
 from treadle.testing import ScriptedModel, Step, call, say, think
+from treadle.testing.model import deltas
 
 LOOK = ToolSpec("look", "Looks.")
 ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -103,9 +105,7 @@ async def test_s03_code_runs_and_the_callers_own_calls_come_back_in_one_reply(
 async def test_a_next_request_that_names_no_skills_is_told_of_code_in_words(
     house: House, *, streamed: bool
 ) -> None:
-    reply = await ask(
-        house.hosted(SCENES["own tool first"]), house.request(tools=(LOOK,)), streamed=streamed
-    )
+    reply = await ask(house.hosted(SCENES["own tool first"]), house.request(tools=(LOOK,)), streamed=streamed)
     told = as_text([user("go"), *answered(reply)])
 
     paired(told)
@@ -184,7 +184,11 @@ async def test_a_forced_tool_of_the_caller_stays_forced(house: House) -> None:
 
 @pytest.mark.parametrize(
     "before",
-    [(), (system("Be brief."),), (Message("system", (Text("Be brief.", {"cache_control": {}}), Text("B."))),)],
+    [
+        (),
+        (system("Be brief."),),
+        (Message("system", (Text("Be brief.", {"cache_control": {}}), Text("B."))),),
+    ],
     ids=["none", "text", "list"],
 )
 async def test_s02_system_prompt_parameters_and_tools_go_along_at_every_step(
@@ -208,7 +212,8 @@ async def test_s02_system_prompt_parameters_and_tools_go_along_at_every_step(
         told = each.messages[0]
         assert told.role == "system"
         assert "Makes GIFs." in told.text
-        assert [block for block in told.blocks[:-1]] == [b for m in before for b in m.blocks][: len(told.blocks) - 1]
+        kept = [block for message in before for block in message.blocks]
+        assert list(told.blocks[:-1]) == kept[: len(told.blocks) - 1]
         assert told.text.startswith("Be brief." if before else "# Available")
         assert [tool.name for tool in each.tools if isinstance(tool, ToolSpec)][-1] == "look"
         assert (each.temperature, each.max_tokens, each.effort, each.stop) == (0.5, 321, "low", ("X",))
@@ -216,8 +221,6 @@ async def test_s02_system_prompt_parameters_and_tools_go_along_at_every_step(
 
 
 async def test_s16_long_skills_are_told_by_name_and_read_when_needed(house: House) -> None:
-    from tests.skills.test_store import package
-
     long = await house.skills.create("key:me", package("long", "Is long.", "word " * 6000))
     house.ids["long"] = long.id
     model = ScriptedModel([call(house.tool("long")), say("I see.")])
@@ -261,20 +264,20 @@ class SmallServer:
         blocks = self.replies[len(self.requests) - 1]
         reply = Reply(Message("assistant", blocks), "stop", Usage(1, 1, calls=1))
         if on_delta:
-            from treadle.testing.model import deltas
-
             for delta in deltas(reply):
                 await on_delta(delta)
         return reply
 
 
-def python(text: str, id: str = "") -> ToolCall:  # noqa: A002
+def python(text: str, id: str = "") -> ToolCall:
     return ToolCall(id, CODE_TOOL, json.dumps({"code": text}))
 
 
 @pytest.mark.parametrize("id_", ["", "call_1", "a b/ü" * 40])
 @ways
-async def test_missing_and_repeated_ids_of_calls_are_mended(id_: str, house: House, *, streamed: bool) -> None:
+async def test_missing_and_repeated_ids_of_calls_are_mended(
+    id_: str, house: House, *, streamed: bool
+) -> None:
     look = ToolCall(id_, "look", "{}")
     model = SmallServer(
         (python("print(1)", id_), python("print(2)", id_)),
@@ -291,7 +294,8 @@ async def test_missing_and_repeated_ids_of_calls_are_mended(id_: str, house: Hou
 
 
 @pytest.mark.parametrize(
-    "arguments", ["", "{", '{"code": "print(1)"', "[1]", '{"code": 5}', '{"kode": "x"}', "null", '{"code": ""}']
+    "arguments",
+    ["", "{", '{"code": "print(1)"', "[1]", '{"code": 5}', '{"kode": "x"}', "null", '{"code": ""}'],
 )
 @ways
 async def test_s12_arguments_that_cannot_be_read_are_told_to_the_model(
@@ -316,7 +320,8 @@ async def test_a_tool_of_the_caller_that_is_named_as_ours_is_refused(house: Hous
 
 
 async def test_s01_code_that_a_model_calls_is_run_and_no_raw_call_comes_back(house: House) -> None:
-    run = "from core.x import y\nimport os\nos.makedirs('out/b')\nopen('out/b/a.gif', 'wb').write(b'GIF')\nprint(y)"
+    run = "from core.x import y\nimport os; os.makedirs('out/b')\nopen('out/b/a.gif', 'wb').write(b'GIF')"
+    run += "\nprint(y)"
     reply = await ask(house.hosted([code(run), say("Done.")]), house.request())
 
     assert reply.stop_reason == "stop"
