@@ -41,7 +41,7 @@ async def cut_at(house: House, container: Any, at: int, *, streamed: bool, twice
 
 
 def tasks() -> int:
-    """Without those of SQLAlchemy: 2.1 waits for ever for a connection to close whose user is cancelled twice."""
+    """Without those of SQLAlchemy: 2.1 waits for ever for the end of a connection whose user is cut twice."""
     return sum("aiosqlite" not in repr(task) for task in asyncio.all_tasks())
 
 
