@@ -5,6 +5,7 @@ from treadle.execution.cell import Cell, CellResult, ToolRequest
 from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
 from treadle.execution.editor import Created, Edited, EditFailed, EditResult, Viewed
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
+from treadle.sandbox.shown import Clash, Shown, clashes
 
 __all__ = [
     "Answered",
@@ -12,6 +13,7 @@ __all__ = [
     "Called",
     "Cell",
     "CellResult",
+    "Clash",
     "Container",
     "ContainerGone",
     "Containers",
@@ -25,8 +27,10 @@ __all__ = [
     "MemoryJournal",
     "Recorded",
     "Rules",
+    "Shown",
     "TooManyContainers",
     "ToolRequest",
     "ToolSpec",
     "Viewed",
+    "clashes",
 ]
