@@ -22,7 +22,7 @@ from treadle.sandbox.claims import claim
 from treadle.sandbox.showing import Held, ShownFolders
 
 
-def shown(name: str = "gif", digest: str = "0" * 64, **files: bytes) -> Shown:
+def shown(name: str = "gif", digest: str = "0" * 64, files: Mapping[str, bytes] | None = None) -> Shown:
     return Shown(name, files or {"SKILL.md": b"# GIF"}, digest)
 
 
@@ -145,8 +145,8 @@ async def gone(path: Path) -> bool:
 async def test_the_same_content_is_written_once_whatever_it_is_called() -> None:
     folders = ShownFolders()
     files = {"core/__init__.py": b"", "core/a.py": b"A = 1", "run": b"#!/bin/sh\n", "deep/er/data": b"\0" * 9}
-    first = await folders.hold([shown("gif", **files)])
-    again = await folders.hold([shown("other", **files)])
+    first = await folders.hold([shown("gif", files=files)])
+    again = await folders.hold([shown("other", files=files)])
     try:
         assert place(first) == place(again)
         assert [mount.target for mount in (*first.mounts, *again.mounts)] == ["/skills/gif", "/skills/other"]
@@ -189,7 +189,7 @@ async def test_the_bytes_are_bounded_and_what_was_not_used_for_longest_goes_firs
     held: list[Held] = []
     for number in range(3):
         clock.time = number
-        held.append(await folders.hold([shown(digest=str(number) * 64, data=b"x" * 100)]))
+        held.append(await folders.hold([shown(digest=str(number) * 64, files={"data": b"x" * 100})]))
     places = [place(each) for each in held]
     clock.time = 5
     held[1].let_go()
@@ -205,7 +205,7 @@ async def test_the_bytes_are_bounded_and_what_was_not_used_for_longest_goes_firs
 
 async def test_who_is_cancelled_leaves_the_writing_to_the_others() -> None:
     folders = ShownFolders()
-    made = shown(data=b"x" * 5_000_000)
+    made = shown(files={"data": b"x" * 5_000_000})
     loop = asyncio.get_running_loop()
     first, second = loop.create_task(folders.hold([made])), loop.create_task(folders.hold([made]))
     await anyio.lowlevel.checkpoint()
@@ -229,7 +229,7 @@ async def test_what_cannot_be_written_is_told_and_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(showing, "_write_file", full)
-        with pytest.raises(SandboxError, match="'gif' cannot be shown.*No space left"):
+        with pytest.raises(SandboxError, match=r"'gif' cannot be shown.*No space left"):
             await folders.hold([shown()])
     held = await folders.hold([shown()])
     assert {each.name for each in place(held).parent.iterdir()} == before | {place(held).name}
