@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from anyio import create_task_group
-from sqlalchemy import func, select
+from sqlalchemy import func, select, table
 
 from treadle.errors import InvalidArgument, SkillNotFound, status_of
 from treadle.gateway.keys import Keys
@@ -12,7 +12,7 @@ from treadle.skills.archive import Entry, read_entries
 from treadle.skills.package import Package
 from treadle.skills.store import Reader, Skills
 from treadle.storage.database import Database
-from treadle.storage.tables import blobs, chunks, skill_versions, skill_words, skills, uploads
+from treadle.storage.tables import blobs, chunks, skill_versions, skills, uploads
 
 ME, OTHER = Reader("key:me"), Reader("key:other")
 NOWHERE = "litellm_skill_00000000-0000-4000-8000-000000000000"
@@ -36,12 +36,12 @@ def read_from(data: bytes) -> Callable[[int], bytes]:
 async def counts(database: Database) -> dict[str, int]:
     async with database.read() as connection:
         return {
-            table.name: (await connection.execute(select(func.count()).select_from(table))).scalar_one()
-            for table in (skills, skill_versions, skill_words, blobs, chunks, uploads)
+            each.name: (await connection.execute(select(func.count()).select_from(each))).scalar_one()
+            for each in (skills, skill_versions, table("skill_index"), blobs, chunks, uploads)
         }
 
 
-EMPTY = {"skills": 0, "skill_versions": 0, "skill_words": 0, "blobs": 0, "chunks": 0, "uploads": 0}
+EMPTY = {"skills": 0, "skill_versions": 0, "skill_index": 0, "blobs": 0, "chunks": 0, "uploads": 0}
 
 
 async def test_a_skill_comes_back_with_its_files(database_url: str) -> None:
@@ -168,32 +168,6 @@ async def test_pages_are_turned_from_the_newest_to_the_oldest(database_url: str)
         rest, none = await store.page(ME, limit=3, before=first[-1].number)
         assert [skill.id for skill in (*first, *rest)] == ids[::-1]
         assert (more, none) == (True, False)
-
-
-async def test_skills_are_found_by_words_of_their_latest_version(database_url: str) -> None:
-    async with Database.open(database_url) as database:
-        store = Skills(database)
-        forms = await store.create("key:me", package("pdf-forms", "Fills in forms.", "Open the file."))
-        gifs = await store.create("key:me", package("gif-maker", "Draws GIFs.", "No forms: draw."))
-        late = await store.create("key:me", package("late", "Straße, naïve."), display_name="Überholt 日本")
-
-        async def found(query: str) -> list[str]:
-            return [skill.id for skill, _ in await store.search(ME, query, limit=9)]
-
-        assert await found("FORMS?") == [forms.id, gifs.id]
-        assert await found("gif") == [gifs.id]
-        assert await found("form") == []
-        assert await found("strasse") == await found("überholt") == await found("日本") == [late.id]
-        for hostile in ("", "%", "'; DROP TABLE skills; --x", '" OR *', "\0", "\ud800", "a" * 100_000):
-            assert await found(hostile) == []
-        [(_, best), (_, worse)] = await store.search(ME, "forms", limit=9)
-        assert 0 < worse < best <= 1
-        assert len(await store.search(ME, "forms", limit=1)) == 1
-
-        await store.add(ME, forms.id, package("pdf-forms", "Signs.", "Nothing else."))
-        assert await found("fills") == []
-        await store.delete_version(ME, forms.id, "latest")
-        assert await found("fills") == [forms.id]
 
 
 async def test_an_owner_has_not_more_than_so_many_versions(database_url: str) -> None:

@@ -212,8 +212,12 @@ def test_the_newest_revision_is_the_one_that_is_named() -> None:
 
 
 async def test_the_migrations_make_the_tables_that_are_told(database_url: str) -> None:
+    def is_told(name: str | None, *_: object) -> bool:
+        return not (name or "").startswith("skill_index")  # each kind of database has another one
+
     def differences(connection: Connection) -> list[object]:
-        return compare_metadata(MigrationContext.configure(connection), metadata)
+        context = MigrationContext.configure(connection, opts={"include_name": is_told})
+        return compare_metadata(context, metadata)
 
     async with Database.open(database_url) as database, database.begin() as connection:
         assert await connection.run_sync(differences) == []
@@ -253,7 +257,7 @@ async def test_files_of_the_version_without_skills_are_there_after_the_upgrade(d
 
     async with Database.open(database_url) as database, database.read() as connection:
         assert (await connection.execute(text("SELECT size FROM blobs"))).scalars().all() == [3]
-        for table in ("skills", "skill_versions", "skill_words"):
+        for table in ("skills", "skill_versions", "skill_index"):
             assert (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar() == 0
 
 
