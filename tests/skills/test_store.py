@@ -10,7 +10,7 @@ from treadle.errors import InvalidArgument, SkillNotFound, status_of
 from treadle.gateway.keys import Keys
 from treadle.skills.archive import Entry, read_entries
 from treadle.skills.package import Package
-from treadle.skills.store import Reader, Skills
+from treadle.skills.store import MAX_SAME, Reader, Skills
 from treadle.storage.database import Database
 from treadle.storage.tables import blobs, chunks, skill_versions, skills, uploads
 
@@ -157,6 +157,41 @@ async def test_a_shared_skill_is_seen_by_those_it_is_shared_with_and_changed_by_
             with pytest.raises(SkillNotFound):
                 await attempt
         await store.delete(ME, of_all.id)
+
+
+async def test_a_skill_is_found_by_its_id_and_by_a_name_that_no_other_has(database_url: str) -> None:
+    async with Database.open(database_url) as database:
+        store = Skills(database)
+        skill = await store.create("key:me", package("pdf-forms"))
+        other = await store.create("key:other", package("docx"))
+        assert await store.find(ME, skill.id) == await store.find(ME, "pdf-forms") == skill
+        assert await store.find(None, "docx") == other
+        for name in (
+            other.id,
+            "docx",
+            "pdf",
+            "pdf-form_",
+            "PDF-forms",
+            "",
+            "\0",
+            "\ud800",
+            "' OR 1=1",
+            "x" * 99,
+        ):
+            with pytest.raises(SkillNotFound, match="Skill `.*` not found"):
+                await store.find(ME, name)
+
+        twin = await store.create("key:me", package("pdf-forms"))
+        with pytest.raises(InvalidArgument, match=f"give the id of one, {twin.id}, {skill.id}$"):
+            await store.find(ME, "pdf-forms")
+        assert await store.find(ME, twin.id) == twin
+        await store.delete(ME, skill.id)
+        assert await store.find(ME, "pdf-forms") == twin
+        for _ in range(MAX_SAME):
+            await store.create("key:me", package("pdf-forms"))
+        with pytest.raises(InvalidArgument, match=" and more$") as caught:
+            await store.find(None, "pdf-forms")
+        assert str(caught.value).count("litellm_skill_") == MAX_SAME
 
 
 async def test_pages_are_turned_from_the_newest_to_the_oldest(database_url: str) -> None:

@@ -6,6 +6,7 @@ import stat
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -192,6 +193,29 @@ async def test_a_missing_driver_names_the_install_command(monkeypatch: pytest.Mo
     with pytest.raises(MissingExtra, match=r"treadle\[postgres\]"):
         async with Database.open("postgresql://u@127.0.0.1:1/d"):
             pass
+
+
+async def test_an_sqlite_without_full_text_search_is_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def without(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.set_authorizer(
+            lambda action, *_: (
+                sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_VTABLE else sqlite3.SQLITE_OK
+            )
+        )
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", without)
+    with pytest.raises(
+        StorageError, match=r"no full text search \(FTS5\): use a Python.*or a database on Postgre"
+    ):
+        async with Database.open(f"sqlite:///{tmp_path / 'treadle.db'}"):
+            pass
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Full text search: FTS5 on SQLite, tsvector with GIN on PostgreSQL, with the same words and scores.
 
-A score depends on the entry and the query alone. The ranks that the databases make themselves differ, and that
-of FTS5 weighs a word by how many entries have it: it would tell a tenant what others have.
+A score depends on the entry and the query alone: bm25, the rank of FTS5, weighs a word by how many entries
+have it, and would tell a tenant what others have.
 """
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import (
     Column,
+    ColumnElement,
     Double,
     Insert,
-    Integer,
+    Numeric,
+    Select,
     Subquery,
     Text,
     cast,
@@ -24,12 +26,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR
 
-WEIGHTS = {"names": 4, "description": 2, "instructions": 1}
-"""What a word counts in each of the texts of an entry."""
+WEIGHTS = {"names": 1.0, "description": 0.4, "instructions": 0.2}
+"""What a word counts by the first of the texts that it is in: as PostgreSQL weighs its classes A, B and C."""
 MAX_QUERY_WORDS = 32
 MAX_WORD_CHARS = 64
 _CLASSES = "ABC"
-"""As a tsvector calls the texts."""
 
 _WORD = re.compile(r"[^\W_]+")
 _STEMS = (
@@ -39,9 +40,9 @@ _STEMS = (
 )
 _STOP = frozenset(
     _WORD.findall(
-        "a an and are as at be by can do does for from has have how i if in into is it its me my of on or our "
-        "so that the their them then there these this those to use used uses was we what when which who will "
-        "with you your"
+        "a an and are as at be by can do does for from has have how i if in into is it its me my of on or "
+        "our so that the their them then there these this those to use used uses was we what when which who "
+        "will with you your"
     )
 )
 
@@ -69,43 +70,53 @@ def _stem(word: str) -> str:
 
 def entry(dialect: str, number: int, texts: Sequence[str]) -> Insert:
     """The INSERT that makes version `number` findable by `texts`, one for each of `WEIGHTS`."""
-    found = [words(text) for text in texts]
+    first: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        for word in words(text):
+            first.setdefault(word, place)
     if dialect == "sqlite":
-        return _FTS5.insert().values(rowid=number, **dict(zip(WEIGHTS, map(" ".join, found), strict=True)))
-    places: dict[str, list[str]] = {}
-    for place, each in enumerate(found):
-        for word in each:
-            places.setdefault(word, []).append(f"{place + 1}{_CLASSES[place]}")
-    vector = " ".join(f"'{word}':{','.join(at)}" for word, at in places.items())
-    return _TSVECTOR.insert().values(version_number=number, words=cast(vector, TSVECTOR))
+        of = [" ".join(word for word, at in first.items() if at == place) for place in range(len(WEIGHTS))]
+        return _FTS5.insert().values(rowid=number, **dict(zip(WEIGHTS, of, strict=True)))
+    vector = _vector(f"'{word}':1{_CLASSES[place]}" for word, place in first.items())
+    return _TSVECTOR.insert().values(version_number=number, words=vector)
 
 
 def hits(dialect: str, query: str) -> Subquery | None:
     """Each version with a word of `query`: `version_number`, and `score` in (0, 1]; None if nothing is asked.
 
-    The score is 1 where all words are in all texts. Of `query` only letters and digits get into what the
+    The score is 1 where all words are in the names. Of `query` only letters and digits get into what the
     database reads as a query.
     """
-    asked_words = words(query)[:MAX_QUERY_WORDS]
-    if not asked_words:
+    asked = words(query)[:MAX_QUERY_WORDS]
+    if not asked:
         return None
-    full = sum(WEIGHTS.values()) * len(asked_words)
-    on_sqlite = dialect == "sqlite"
-    rows = [
-        (f'{name}:"{word}"' if on_sqlite else f"'{word}':{class_}", weight)
-        for word in asked_words
-        for class_, (name, weight) in zip(_CLASSES, WEIGHTS.items(), strict=True)
-    ]
-    asked = values(Column("match", Text), Column("weight", Integer), name="asked").data(rows).cte()
-    if on_sqlite:
-        number, has = _FTS5.c.rowid, column("skill_index", is_literal=True).op("MATCH")(asked.c.match)
-        index = _FTS5
-    else:
-        number, has = _TSVECTOR.c.version_number, _TSVECTOR.c.words.op("@@")(cast(asked.c.match, TSQUERY))
-        index = _TSVECTOR
+    found = _on_sqlite(asked) if dialect == "sqlite" else _on_postgresql(asked)
+    return found.subquery("hits")
+
+
+def _on_sqlite(asked: Sequence[str]) -> Select[tuple[int, float]]:
+    rows = [(f'{name}:"{word}"', weight) for word in asked for name, weight in WEIGHTS.items()]
+    each = values(Column("query", Text), Column("weight", Double), name="asked").data(rows).cte()
+    has = column("skill_index", is_literal=True).op("MATCH")(each.c.query)
+    score = func.round(func.sum(each.c.weight) / len(asked), 4)
+    number = _FTS5.c.rowid
     return (
-        select(number.label("version_number"), (cast(func.sum(asked.c.weight), Double) / full).label("score"))
-        .select_from(asked.join(index, has))
+        select(number.label("version_number"), score.label("score"))
+        .join_from(each, _FTS5, has)
         .group_by(number)
-        .subquery("hits")
     )
+
+
+def _on_postgresql(asked: Sequence[str]) -> Select[tuple[int, float]]:
+    query = cast(" | ".join(f"'{word}'" for word in asked), TSQUERY)
+    best = _vector(f"'{word}':1A" for word in asked)
+    of = _TSVECTOR.c
+    share = cast(
+        func.ts_rank(of.words, query) / func.ts_rank(best, query), Numeric
+    )  # it is a float of 4 bytes
+    score = cast(func.round(share, 4), Double)
+    return select(of.version_number, score.label("score")).where(of.words.op("@@")(query))
+
+
+def _vector(lexemes: Iterable[str]) -> ColumnElement[str]:
+    return cast(" ".join(lexemes), TSVECTOR)
