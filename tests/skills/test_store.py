@@ -1,12 +1,14 @@
 """Skills in the database, the same on both kinds of it."""
 
+import zipfile
 from collections.abc import Callable, Mapping
+from io import BytesIO
 
 import pytest
 from anyio import create_task_group
-from sqlalchemy import func, select, table
+from sqlalchemy import delete, func, select, table, update
 
-from treadle.errors import InvalidArgument, SkillNotFound, status_of
+from treadle.errors import InvalidArgument, SkillInvalid, SkillNotFound, StorageError, status_of
 from treadle.gateway.keys import Keys
 from treadle.skills.archive import Entry, read_entries
 from treadle.skills.package import Package
@@ -178,7 +180,7 @@ async def test_a_skill_is_found_by_its_id_and_by_a_name_that_no_other_has(databa
             "' OR 1=1",
             "x" * 99,
         ):
-            with pytest.raises(SkillNotFound, match="Skill `.*` not found"):
+            with pytest.raises(SkillNotFound, match=r"^Skill `.*` not found\.$"):
                 await store.find(ME, name)
 
         twin = await store.create("key:me", package("pdf-forms"))
@@ -189,7 +191,7 @@ async def test_a_skill_is_found_by_its_id_and_by_a_name_that_no_other_has(databa
         assert await store.find(ME, "pdf-forms") == twin
         for _ in range(MAX_SAME):
             await store.create("key:me", package("pdf-forms"))
-        with pytest.raises(InvalidArgument, match=" and more$") as caught:
+        with pytest.raises(InvalidArgument, match=r" and more$") as caught:
             await store.find(None, "pdf-forms")
         assert str(caught.value).count("litellm_skill_") == MAX_SAME
 
@@ -203,6 +205,35 @@ async def test_pages_are_turned_from_the_newest_to_the_oldest(database_url: str)
         rest, none = await store.page(ME, limit=3, before=first[-1].number)
         assert [skill.id for skill in (*first, *rest)] == ids[::-1]
         assert (more, none) == (True, False)
+
+
+async def test_s11_content_that_is_gone_is_an_error_and_no_empty_skill(database_url: str) -> None:
+    async with Database.open(database_url) as database:
+        store = Skills(database)
+        made = await store.create("key:me", package())
+        assert made.latest is not None
+        async with database.begin() as connection:
+            await connection.execute(delete(chunks))
+        with pytest.raises(StorageError, match="the content was removed"):
+            await store.package(made.latest)
+
+
+async def test_s13_a_bomb_that_somebody_put_into_the_database_is_refused_where_it_is_read(
+    database_url: str,
+) -> None:
+    bomb = BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pdf/SKILL.md", "---\nname: pdf\ndescription: b\n---\n")
+        archive.writestr("pdf/x", bytes(9 << 20))
+    async with Database.open(database_url) as database:
+        store = Skills(database)
+        made = await store.create("key:me", package())
+        assert made.latest is not None
+        async with database.begin() as connection:
+            await connection.execute(update(chunks).values(data=bomb.getvalue()))
+            await connection.execute(update(blobs).values(size=len(bomb.getvalue())))
+        with pytest.raises(SkillInvalid, match="compressed to one part in 200 at most"):
+            await store.package(made.latest)
 
 
 async def test_an_owner_has_not_more_than_so_many_versions(database_url: str) -> None:

@@ -32,6 +32,7 @@ _QUERY = {"sslmode": "ssl"}
 """What libpq calls otherwise than the driver."""
 
 _log = logging.getLogger(__name__)
+logging.getLogger("aiosqlite").setLevel(logging.INFO)  # below it logs each statement with what is written
 
 Insert = sqlite.Insert | postgresql.Insert
 
