@@ -64,19 +64,20 @@ class SetChoice:
         return f"{'; '.join(map(str, self.missing))}: {self.remedy}" if self.missing else ""
 
 
-async def best_set(requirements: Mapping[str, str]) -> SetChoice:
+async def best_set(requirements: Mapping[str, str], preferred: str | None = None) -> SetChoice:
     """The package set of this machine that meets all requirements: of several, the smallest.
 
     Args:
         requirements: texts of requirements files, by what messages call them.
+        preferred: the set that is taken where it is one of several.
 
     Raises:
         SandboxError: others could write to the folder that the sets are in.
     """
-    return await to_thread.run_sync(choose, requirements)
+    return await to_thread.run_sync(choose, requirements, preferred)
 
 
-def choose(requirements: Mapping[str, str]) -> SetChoice:
+def choose(requirements: Mapping[str, str], preferred: str | None = None) -> SetChoice:
     """As `best_set`, here and now: it reads from the disk."""
     wanted, faults = _wanted(requirements)
     if not (wanted or faults):
@@ -87,7 +88,7 @@ def choose(requirements: Mapping[str, str]) -> SetChoice:
     }
     fit = [name for name, lacks in lacking.items() if not lacks]
     if fit and not faults:
-        return SetChoice(min(fit, key=lambda name: (known[name].size_bytes, name)))
+        return SetChoice(min(fit, key=lambda name: (name != preferred, known[name].size_bytes, name)))
     lacks = min((*lacking.values(), wanted), key=len)  # of the set that lacks least
     unmet = [_unmet(source, each, known) for source, each in lacks]
     return SetChoice(None, (*faults, *unmet), _remedy(wanted, known, faults))
