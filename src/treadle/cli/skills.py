@@ -150,8 +150,10 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _warn(package: "Package") -> None:
-    for problem in package.problems:
-        click.echo(f"warning: {printable(str(problem))}", err=True)
+    from treadle.skills.needs import warnings
+
+    for warning in warnings(package):
+        click.echo(f"warning: {printable(warning)}", err=True)
 
 
 def _line(skill: "Skill") -> None:

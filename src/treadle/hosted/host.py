@@ -19,7 +19,7 @@ from treadle.skills.store import Reader
 
 INLINE_BYTES = 5 << 20
 USUAL = "data"
-"""The package set of containers, where it is built and nobody names another: few skills say what they need."""
+"""The package set of containers, where it is built and no other is named: few skills say what they need."""
 
 
 class FileStore(Protocol):
