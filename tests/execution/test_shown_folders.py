@@ -1,8 +1,10 @@
 """Containers that are shown folders, made with several package sets; and a tool that runs code in them."""
 
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -16,6 +18,7 @@ from treadle.errors import InvalidArgument, InvalidType, SandboxError
 from treadle.execution import CellResult, Container, Containers, Rules, Shown, TooManyContainers
 from treadle.execution.code_tool import RunsCode
 from treadle.execution.engines import ENGINE_IDLE_S
+from treadle.sandbox import showing
 from treadle.sandbox.builds import build
 from treadle.sandbox.isolation import isolated
 from treadle.sandbox.ladder import probe
@@ -25,10 +28,9 @@ from treadle.tools.toolset import Answer, CodeCall
 
 pytestmark = pytest.mark.skipif(probe().rung is None, reason=f"no containers here: {probe().why}")
 
-GIF = Shown(
-    "gif", {"core/gif_builder.py": b"class GIFBuilder:\n    of = 'gif'\n", "SKILL.md": b"# GIF"}, "1" * 64
-)
-OTHER = Shown("other", {"core/gif_builder.py": b"class GIFBuilder:\n    of = 'other'\n"}, "2" * 64)
+CLASS = "class GIFBuilder:\n    of = '{}'\n"
+GIF = Shown("gif", {"core/gif_builder.py": CLASS.format("gif").encode(), "SKILL.md": b"# GIF"}, "1" * 64)
+OTHER = Shown("other", {"core/gif_builder.py": CLASS.format("other").encode()}, "2" * 64)
 BUILDER = "from core.gif_builder import GIFBuilder\nprint(GIFBuilder.of)"
 
 
@@ -54,32 +56,20 @@ async def run(container: Container, code: str) -> str:
     return result.stdout
 
 
-async def test_code_imports_from_what_it_is_shown_in_cells_shells_and_programs(
-    containers: Containers,
-) -> None:
+async def test_code_imports_what_it_is_shown_in_cells_shells_and_programs(containers: Containers) -> None:
     container = await containers.create("team-a", folders=[GIF])
     assert container.shown == {"gif": "1" * 64}
     assert await run(container, BUILDER) == "gif\n"
-    shell = await container.bash(
-        f"python3 -c '{BUILDER.replace(chr(10), ';')}'; cat $0/gif/SKILL.md".replace(
-            "$0", container.skills_at
-        )
-    )
-    assert (await shell.finished()).stdout == "gif\n# GIF"
     await container.put("program.py", BUILDER.encode())
-    program = (
-        "import subprocess, sys; print(subprocess.check_output(['python3', 'program.py'], text=True), end='')"
-    )
-    assert await run(container, program) == "gif\n"
+    shell = await container.bash(f"python3 program.py; cat {container.skills_at}/gif/SKILL.md")
+    assert (await shell.finished()).stdout == "gif\n# GIF"
+    program = "import subprocess; print(subprocess.check_output(['python3', 'program.py'], text=True))"
+    assert await run(container, program) == "gif\n\n"
     assert await container.get("/skills/gif/SKILL.md") == b"# GIF"
-    assert [each.path for each in await container.list("/skills/gif")] == [
-        "SKILL.md",
-        "core",
-        "core/gif_builder.py",
-    ]
-    assert "class GIFBuilder" in str(
-        await container.edit({"command": "view", "path": "/skills/gif/core/gif_builder.py"})
-    )
+    listed = [each.path for each in await container.list("/skills/gif")]
+    assert listed == ["SKILL.md", "core", "core/gif_builder.py"]
+    viewed = await container.edit({"command": "view", "path": "/skills/gif/core/gif_builder.py"})
+    assert "class GIFBuilder" in str(viewed)
     for path in ("/skills/gif/new", "/skills/new", "/skills/gif/SKILL.md"):
         with pytest.raises(SandboxError, match="read-only"):
             await container.put(path, b"")
@@ -92,7 +82,7 @@ async def test_of_two_modules_the_first_is_imported_and_what_the_code_writes_goe
     container = await containers.create("team-a", folders=folders)
     assert await run(container, BUILDER) == f"{first}\n"
     second = await containers.create("team-a", folders=folders)
-    await second.put("core/gif_builder.py", b"class GIFBuilder:\n    of = 'own'\n")
+    await second.put("core/gif_builder.py", CLASS.format("own").encode())
     await second.put("core/__init__.py", b"")
     assert await run(second, BUILDER) == "own\n"
 
@@ -115,30 +105,37 @@ async def test_a_folder_is_kept_while_a_container_has_it_and_removed_in_the_end(
         assert await run(again, BUILDER) == "gif\n"
 
 
-async def test_twenty_at_once_do_not_keep_the_event_loop_waiting(containers: Containers) -> None:
-    """Each is shown a folder of 83 files and 5 MB; every second one another than the rest."""
+async def test_twenty_at_once_are_no_work_for_the_event_loop(
+    containers: Containers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is shown a folder of 83 files and 5 MB; every second one another than the rest.
+
+    What counts is the loop's own work: a machine that others use too stops it for longer than that.
+    """
     await containers.create("warm")
     files = {f"core/f{number}.ttf": bytes([number]) * 63_000 for number in range(83)}
     folders = [Shown("big", {**files, "n": bytes([each])}, f"{each:064}") for each in range(11)]
-    longest, done = 0.0, anyio.Event()
+    longest, done, writers = 0.0, anyio.Event(), list[int]()
+    write = showing._write_file  # pyright: ignore[reportPrivateUsage]
+
+    def watched(path: Path, data: bytes) -> None:
+        writers.append(threading.get_ident())
+        write(path, data)
+
+    monkeypatch.setattr(showing, "_write_file", watched)
 
     async def watch() -> None:
         nonlocal longest
         while not done.is_set():
-            began = time.perf_counter()
+            began = time.thread_time()
             await anyio.sleep(0.001)
-            longest = max(longest, time.perf_counter() - began - 0.001)
+            longest = max(longest, time.thread_time() - began)
 
     async def make(number: int) -> None:
         shown = folders[number // 2 + 1 if number % 2 else 0]
         container = await containers.create(f"team-{number}", folders=[shown])
-        assert (
-            await run(
-                container,
-                "import os; print(len(os.listdir(S)))".replace("S", repr(f"{container.skills_at}/big/core")),
-            )
-            == "83\n"
-        )
+        count = f"import os; print(len(os.listdir({container.skills_at + '/big/core'!r})))"
+        assert await run(container, count) == "83\n"
 
     async with anyio.create_task_group() as watching:
         watching.start_soon(watch)
@@ -147,6 +144,8 @@ async def test_twenty_at_once_do_not_keep_the_event_loop_waiting(containers: Con
                 making.start_soon(make, number)
         done.set()
     assert longest < 0.05
+    assert len(writers) == 11 * 84
+    assert threading.get_ident() not in writers
 
 
 async def test_wrong_folders_and_sets_are_told_and_cost_nothing(containers: Containers) -> None:
@@ -242,14 +241,13 @@ class OfConversation(RunsCode):
 
 async def test_a_tool_runs_code_in_the_container_of_a_conversation(containers: Containers) -> None:
     tool = OfConversation(await containers.create("team-a", folders=[GIF]))
-    assert (tool.spec.name, tool.spec.description.splitlines()[0]) == (
-        "litellm_code_execution",
-        "Runs Python.",
-    )
+    assert tool.spec.name == "litellm_code_execution"
+    assert tool.spec.description.startswith("Runs Python.\n\n")
     assert "async def ask(" in tool.spec.description
     with pytest.raises(ValueError, match="litellm_code_execution takes"):
         tool.check({})
-    code = "import sys\nx = await ask('life')\nprint(x)\nprint('odd', file=sys.stderr)\nopen('a.bin', 'wb').write(b'1')"
+    code = "import sys\nx = await ask('life')\nprint(x)\nprint('odd', file=sys.stderr)\n"
+    code += "open('a.bin', 'wb').write(b'1')"
     end = await tool.execute(tool.check({"code": f"```python\n{code}\n```"}), Host())
     (result,) = tool.results
     assert (result.stdout, result.stderr, result.return_code) == ("about life\n", "odd\n", 0)
