@@ -15,8 +15,6 @@ from treadle.gateway.deployments import of_environment, of_upstream
 from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.hosting import ContainerFiles
-from treadle.hosted.host import Host
-from treadle.hosted.library import Library
 from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
 from treadle.skills.store import Skills
@@ -60,7 +58,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
     database = Database(database_url())
     gatekeeper = Gatekeeper(database, master_key)
     files, skills = Files(database), Skills(database)
-    host = Host(Library(skills), ContainerFiles(files))
+    host = configuration.hosting.host(skills, ContainerFiles(files))
     app = gateway(
         gatekeeper,
         configuration.deployments,

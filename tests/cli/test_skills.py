@@ -53,6 +53,31 @@ def test_a_skill_is_added_listed_shown_found_exported_and_deleted(tmp_path: Path
     assert (gone.returncode, f"Error: Skill `{skill}` not found.\n" in gone.stderr) == (2, True)
 
 
+def test_a_skill_is_named_by_its_name_while_no_other_has_it(tmp_path: Path) -> None:
+    home = {"TREADLE_HOME": str(tmp_path / "home")}
+    write(tmp_path)
+    first = treadle(tmp_path, "skills", "add", "pdf", **home).stdout.strip()
+
+    shown = treadle(tmp_path, "skills", "show", "pdf", **home)
+    assert shown.stdout == treadle(tmp_path, "skills", "show", first, **home).stdout != ""
+    assert treadle(tmp_path, "skills", "export", "pdf", "pdf.zip", **home).returncode == 0
+    assert zipfile.is_zipfile(tmp_path / "pdf.zip")
+    added = treadle(tmp_path, "skills", "add", "pdf", "--version-of", "pdf", **home).stdout.strip()
+    assert treadle(tmp_path, "skills", "delete", "pdf", "--version", added, **home).returncode == 0
+    missing = treadle(tmp_path, "skills", "show", "docx", **home)
+    assert (missing.returncode, "Skill `docx` not found." in missing.stderr) == (2, True)
+
+    second = treadle(tmp_path, "skills", "add", "pdf", **home).stdout.strip()
+    for command in (["show", "pdf"], ["export", "pdf", "x.zip"], ["delete", "pdf"]):
+        both = treadle(tmp_path, "skills", *command, **home)
+        assert both.returncode == 2
+        assert f"several skills are called 'pdf': give the id of one, {second}, {first}" in both.stderr
+    assert not (tmp_path / "x.zip").exists()
+    assert treadle(tmp_path, "skills", "delete", second, **home).returncode == 0
+    assert treadle(tmp_path, "skills", "delete", "pdf", **home).returncode == 0
+    assert treadle(tmp_path, "skills", "list", **home).stdout == ""
+
+
 def test_a_skill_of_a_team_is_added_from_an_archive(tmp_path: Path) -> None:
     home = {"TREADLE_HOME": str(tmp_path / "home")}
     with zipfile.ZipFile(tmp_path / "pdf.zip", "w") as archive:

@@ -13,12 +13,19 @@ LINUX_ALONE = "package sets are for containers, which need Linux"
 
 
 def wheel(
-    folder: Path, name: str, version: str = "1.0", *, requires: Sequence[str] = (), code: str = ""
+    folder: Path,
+    name: str,
+    version: str = "1.0",
+    *,
+    requires: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    code: str = "",
 ) -> Path:
     """Write a wheel with a module, which begins with `code`, and a script of its name."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    needs += "".join(f"Provides-Extra: {each}\n" for each in extras)
     content = {
         f"{name}.py": f"{code}VERSION = {version!r}\n\n\ndef fail():\n    raise ValueError(VERSION)\n",
         f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",

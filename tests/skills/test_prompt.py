@@ -76,7 +76,7 @@ Run `scripts/fill.py`.
     )
 
 
-def test_of_a_long_skill_the_model_reads_where_its_instructions_are() -> None:
+def test_s16_of_a_long_skill_the_model_reads_where_its_instructions_are() -> None:
     text = told([placed("x" * 74_000)])
 
     assert "xx" not in text

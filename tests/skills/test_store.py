@@ -1,18 +1,20 @@
 """Skills in the database, the same on both kinds of it."""
 
+import zipfile
 from collections.abc import Callable, Mapping
+from io import BytesIO
 
 import pytest
 from anyio import create_task_group
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select, table, update
 
-from treadle.errors import InvalidArgument, SkillNotFound, status_of
+from treadle.errors import InvalidArgument, SkillInvalid, SkillNotFound, StorageError, status_of
 from treadle.gateway.keys import Keys
 from treadle.skills.archive import Entry, read_entries
 from treadle.skills.package import Package
-from treadle.skills.store import Reader, Skills
+from treadle.skills.store import MAX_SAME, Reader, Skills
 from treadle.storage.database import Database
-from treadle.storage.tables import blobs, chunks, skill_versions, skill_words, skills, uploads
+from treadle.storage.tables import blobs, chunks, skill_versions, skills, uploads
 
 ME, OTHER = Reader("key:me"), Reader("key:other")
 NOWHERE = "litellm_skill_00000000-0000-4000-8000-000000000000"
@@ -36,12 +38,12 @@ def read_from(data: bytes) -> Callable[[int], bytes]:
 async def counts(database: Database) -> dict[str, int]:
     async with database.read() as connection:
         return {
-            table.name: (await connection.execute(select(func.count()).select_from(table))).scalar_one()
-            for table in (skills, skill_versions, skill_words, blobs, chunks, uploads)
+            each.name: (await connection.execute(select(func.count()).select_from(each))).scalar_one()
+            for each in (skills, skill_versions, table("skill_index"), blobs, chunks, uploads)
         }
 
 
-EMPTY = {"skills": 0, "skill_versions": 0, "skill_words": 0, "blobs": 0, "chunks": 0, "uploads": 0}
+EMPTY = {"skills": 0, "skill_versions": 0, "skill_index": 0, "blobs": 0, "chunks": 0, "uploads": 0}
 
 
 async def test_a_skill_comes_back_with_its_files(database_url: str) -> None:
@@ -159,6 +161,41 @@ async def test_a_shared_skill_is_seen_by_those_it_is_shared_with_and_changed_by_
         await store.delete(ME, of_all.id)
 
 
+async def test_a_skill_is_found_by_its_id_and_by_a_name_that_no_other_has(database_url: str) -> None:
+    async with Database.open(database_url) as database:
+        store = Skills(database)
+        skill = await store.create("key:me", package("pdf-forms"))
+        other = await store.create("key:other", package("docx"))
+        assert await store.find(ME, skill.id) == await store.find(ME, "pdf-forms") == skill
+        assert await store.find(None, "docx") == other
+        for name in (
+            other.id,
+            "docx",
+            "pdf",
+            "pdf-form_",
+            "PDF-forms",
+            "",
+            "\0",
+            "\ud800",
+            "' OR 1=1",
+            "x" * 99,
+        ):
+            with pytest.raises(SkillNotFound, match=r"^Skill `.*` not found\.$"):
+                await store.find(ME, name)
+
+        twin = await store.create("key:me", package("pdf-forms"))
+        with pytest.raises(InvalidArgument, match=f"give the id of one, {twin.id}, {skill.id}$"):
+            await store.find(ME, "pdf-forms")
+        assert await store.find(ME, twin.id) == twin
+        await store.delete(ME, skill.id)
+        assert await store.find(ME, "pdf-forms") == twin
+        for _ in range(MAX_SAME):
+            await store.create("key:me", package("pdf-forms"))
+        with pytest.raises(InvalidArgument, match=r" and more$") as caught:
+            await store.find(None, "pdf-forms")
+        assert str(caught.value).count("litellm_skill_") == MAX_SAME
+
+
 async def test_pages_are_turned_from_the_newest_to_the_oldest(database_url: str) -> None:
     async with Database.open(database_url) as database:
         store = Skills(database)
@@ -170,30 +207,33 @@ async def test_pages_are_turned_from_the_newest_to_the_oldest(database_url: str)
         assert (more, none) == (True, False)
 
 
-async def test_skills_are_found_by_words_of_their_latest_version(database_url: str) -> None:
+async def test_s11_content_that_is_gone_is_an_error_and_no_empty_skill(database_url: str) -> None:
     async with Database.open(database_url) as database:
         store = Skills(database)
-        forms = await store.create("key:me", package("pdf-forms", "Fills in forms.", "Open the file."))
-        gifs = await store.create("key:me", package("gif-maker", "Draws GIFs.", "No forms: draw."))
-        late = await store.create("key:me", package("late", "Straße, naïve."), display_name="Überholt 日本")
+        made = await store.create("key:me", package())
+        assert made.latest is not None
+        async with database.begin() as connection:
+            await connection.execute(delete(chunks))
+        with pytest.raises(StorageError, match="the content was removed"):
+            await store.package(made.latest)
 
-        async def found(query: str) -> list[str]:
-            return [skill.id for skill, _ in await store.search(ME, query, limit=9)]
 
-        assert await found("FORMS?") == [forms.id, gifs.id]
-        assert await found("gif") == [gifs.id]
-        assert await found("form") == []
-        assert await found("strasse") == await found("überholt") == await found("日本") == [late.id]
-        for hostile in ("", "%", "'; DROP TABLE skills; --x", '" OR *', "\0", "\ud800", "a" * 100_000):
-            assert await found(hostile) == []
-        [(_, best), (_, worse)] = await store.search(ME, "forms", limit=9)
-        assert 0 < worse < best <= 1
-        assert len(await store.search(ME, "forms", limit=1)) == 1
-
-        await store.add(ME, forms.id, package("pdf-forms", "Signs.", "Nothing else."))
-        assert await found("fills") == []
-        await store.delete_version(ME, forms.id, "latest")
-        assert await found("fills") == [forms.id]
+async def test_s13_a_bomb_that_somebody_put_into_the_database_is_refused_where_it_is_read(
+    database_url: str,
+) -> None:
+    bomb = BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pdf/SKILL.md", "---\nname: pdf\ndescription: b\n---\n")
+        archive.writestr("pdf/x", bytes(9 << 20))
+    async with Database.open(database_url) as database:
+        store = Skills(database)
+        made = await store.create("key:me", package())
+        assert made.latest is not None
+        async with database.begin() as connection:
+            await connection.execute(update(chunks).values(data=bomb.getvalue()))
+            await connection.execute(update(blobs).values(size=len(bomb.getvalue())))
+        with pytest.raises(SkillInvalid, match="compressed to one part in 200 at most"):
+            await store.package(made.latest)
 
 
 async def test_an_owner_has_not_more_than_so_many_versions(database_url: str) -> None:

@@ -269,7 +269,7 @@ def validate_skill(*, path: Path) -> None:
 @skills.command(name="add")
 @_package
 @click.option("--team", metavar="TEAM_ID", help="Only keys of this team see it, and may change it.")
-@click.option("--version-of", metavar="SKILL", help="It is a new version of this skill.")
+@click.option("--version-of", metavar="SKILL", help="It is a new version of this skill, an id or a name.")
 @click.option("--display-name", metavar="TEXT", help="A name for humans.  [default: that of its SKILL.md]")
 def add_skill(**options: Any) -> None:
     """Store the skill in PATH, a folder or a ZIP archive, for all keys, and print its id."""
@@ -289,10 +289,10 @@ def list_skills() -> None:
 @skills.command(name="show")
 @click.argument("skill")
 def show_skill(*, skill: str) -> None:
-    """Show what is known of SKILL, an id, and its versions."""
+    """Show what is known of SKILL, an id or a name, and its versions."""
     from treadle.cli.skills import show
 
-    raise SystemExit(show(skill_id=skill))
+    raise SystemExit(show(named=skill))
 
 
 @skills.command(name="search")
@@ -309,17 +309,17 @@ def search_skills(*, query: str) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--version", default="latest", show_default=True, help="The id of one of its versions.")
 def export_skill(*, skill: str, file: Path, version: str) -> None:
-    """Write the archive of SKILL, an id, to FILE; nothing is replaced."""
+    """Write the archive of SKILL, an id or a name, to FILE; nothing is replaced."""
     from treadle.cli.skills import export
 
-    raise SystemExit(export(skill_id=skill, file=file, version=version))
+    raise SystemExit(export(named=skill, file=file, version=version))
 
 
 @skills.command(name="delete")
 @click.argument("skill")
 @click.option("--version", help="Only this one of its versions.")
 def delete_skill(*, skill: str, version: str | None) -> None:
-    """Remove SKILL, an id, with all its versions."""
+    """Remove SKILL, an id or a name, with all its versions."""
     from treadle.cli.skills import delete
 
-    raise SystemExit(delete(skill_id=skill, version=version))
+    raise SystemExit(delete(named=skill, version=version))

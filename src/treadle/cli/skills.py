@@ -45,7 +45,8 @@ def add(*, path: Path, team: str | None, version_of: str | None, display_name: s
         package = await run_sync(_package, path)
         _warn(package)
         if version_of is not None:
-            click.echo((await skills.add(None, version_of, package)).id)
+            of = await skills.find(None, version_of)
+            click.echo((await skills.add(None, of.id, package)).id)
             return
         owner, shared_with = (SERVER, "all") if team is None else (f"team:{team}", None)
         made = await skills.create(owner, package, display_name=display_name, shared_with=shared_with)
@@ -79,17 +80,17 @@ def search(*, query: str) -> int:
     return _with_skills(show)
 
 
-def show(*, skill_id: str) -> int:
+def show(*, named: str) -> int:
     """Print what is known of a skill, and its versions."""
 
     async def tell(skills: "Skills") -> None:
         from treadle.gateway.key_routes import moment
 
-        skill = await skills.get(None, skill_id)
+        skill = await skills.find(None, named)
         _line(skill)
         if skill.latest is not None:
             click.echo(printable(skill.latest.description))
-        versions, more = await skills.versions(None, skill_id, limit=MAX_LISTED)
+        versions, more = await skills.versions(None, skill.id, limit=MAX_LISTED)
         for version in versions:
             click.echo(f"{version.id}  {version.microseconds}  {moment(version.created_at)}")
         if more:
@@ -98,11 +99,12 @@ def show(*, skill_id: str) -> int:
     return _with_skills(tell)
 
 
-def export(*, skill_id: str, file: Path, version: str) -> int:
+def export(*, named: str, file: Path, version: str) -> int:
     """Write the archive of a version to a file that is not there yet."""
 
     async def write(skills: "Skills") -> None:
-        found = await skills.version(None, skill_id, version)
+        skill = await skills.find(None, named)
+        found = await skills.version(None, skill.id, version)
         data = b"".join([piece async for piece in skills.archive(found)])
         await run_sync(_write, file, data)
         click.echo(f"written to {printable(str(file))}")
@@ -110,14 +112,15 @@ def export(*, skill_id: str, file: Path, version: str) -> int:
     return _with_skills(write)
 
 
-def delete(*, skill_id: str, version: str | None) -> int:
+def delete(*, named: str, version: str | None) -> int:
     """Remove a skill, or one of its versions."""
 
     async def remove(skills: "Skills") -> None:
+        skill = await skills.find(None, named)
         if version is None:
-            await skills.delete(None, skill_id)
+            await skills.delete(None, skill.id)
         else:
-            await skills.delete_version(None, skill_id, version, may_empty=False)
+            await skills.delete_version(None, skill.id, version, may_empty=False)
         click.echo("deleted")
 
     return _with_skills(remove)
@@ -147,8 +150,10 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _warn(package: "Package") -> None:
-    for problem in package.problems:
-        click.echo(f"warning: {printable(str(problem))}", err=True)
+    from treadle.skills.needs import warnings
+
+    for warning in warnings(package):
+        click.echo(f"warning: {printable(warning)}", err=True)
 
 
 def _line(skill: "Skill") -> None:

@@ -6,6 +6,7 @@ from treadle.execution.cell import Cell, CellResult, ToolRequest
 from treadle.execution.containers import Container, Containers, Rules
 from treadle.execution.editor import Created, Edited, EditFailed, EditResult, Viewed
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
+from treadle.sandbox.shown import Clash, Shown, clashes
 
 __all__ = [
     "Answered",
@@ -13,6 +14,7 @@ __all__ = [
     "Called",
     "Cell",
     "CellResult",
+    "Clash",
     "Container",
     "ContainerGone",
     "Containers",
@@ -26,8 +28,10 @@ __all__ = [
     "MemoryJournal",
     "Recorded",
     "Rules",
+    "Shown",
     "TooManyContainers",
     "ToolRequest",
     "ToolSpec",
     "Viewed",
+    "clashes",
 ]

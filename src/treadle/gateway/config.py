@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from treadle.errors import InvalidArgument
 from treadle.gateway.deployments import CLIENT_CREDENTIALS, Deployment, Deployments
+from treadle.gateway.hosting import HostSettings, read_host_settings
 from treadle.settings import REFERENCE, Settings
 
 _TRANSPORT = frozenset({"timeout", "extra_headers", "api_version"})
@@ -29,6 +30,7 @@ class Configuration:
     """`$NAME` of the variable that the file names for it, or the setting itself."""
     ignored: tuple[str, ...] = ()
     """The places of what has no effect here."""
+    hosting: HostSettings = field(default_factory=HostSettings)
 
 
 @dataclass(slots=True)
@@ -52,11 +54,14 @@ class _Reader:
             for place, item in enumerate(cast("list[object]", listed))
         )
         master_key = self._text(general, "master_key", "general_settings")
-        self._ignore(config, {"model_list", "general_settings"}, "")
+        hosting = read_host_settings(config.get("treadle_settings") or {})
+        self._ignore(config, {"model_list", "general_settings", "treadle_settings"}, "")
         self._ignore(general, {"master_key", "allow_client_side_credentials"}, "general_settings.")
         found = Deployments(deployments, self.settings)
         found.check()
-        return Configuration(found, master_key, _place(general.get("master_key")), tuple(self.ignored))
+        return Configuration(
+            found, master_key, _place(general.get("master_key")), tuple(self.ignored), hosting
+        )
 
     def _deployment(self, raw: object, place: str, *, everywhere: bool) -> Deployment:
         item = self._mapping(raw, place)

@@ -4,20 +4,79 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from treadle.errors import InvalidArgument
+from treadle.execution.containers import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.deployments import Target
 from treadle.gateway.files import Files, Wanted, owner
 from treadle.gateway.gate import Principal
 from treadle.gateway.skill_routes import reader
 from treadle.hosted.asked import names_skills
 from treadle.hosted.blocks import PREFIX
-from treadle.hosted.host import Caller, Host
+from treadle.hosted.host import Caller, FileStore, Host, HostLimits
+from treadle.hosted.library import Library
 from treadle.hosted.model import Hosted
 from treadle.models.base import Model
+from treadle.sandbox.isolation import isolated
+from treadle.skills.store import Skills
 from treadle.storage import blobs
 
 _MARK = PREFIX.encode()
+_LIMITS = HostLimits()
 PURPOSE = "assistants_output"
 """Of files that code wrote, as OpenAI calls it."""
+
+
+class HostSettings(BaseModel):
+    """`treadle_settings` of the configuration: of skills, and of the containers in which their code runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_iterations: int = Field(default=_LIMITS.iterations, ge=1, le=1_000)
+    """Model calls of one request."""
+    wall_s: float = Field(default=_LIMITS.wall_s, gt=0, le=3_600)
+    """For one request with all that runs for it."""
+    code_s: float = Field(default=_LIMITS.code_s, gt=0, le=3_600)
+    """For one run of code."""
+    max_cost: float | None = Field(default=_LIMITS.max_cost, gt=0)
+    """US dollars of one request. None: no limit."""
+    skip_unknown_skills: bool = False
+    """Whether skills that are not there are left out, as LiteLLM does, instead of answered with 404."""
+    packages: str | None = None
+    """The package set of containers; None: `data`, where it is built."""
+    max_containers: int = Field(default=MAX_IN_ALL, ge=1)
+    max_containers_per_owner: int = Field(default=MAX_PER_OWNER, ge=1)
+    container_idle_s: float = Field(default=IDLE_S, gt=0, le=86_400)
+    """Without use; then a container ends."""
+
+    def host(self, skills: Skills, files: FileStore) -> Host:
+        """The host that these describe.
+
+        Raises:
+            InvalidArgument: no package set can have that name.
+        """
+        return Host(
+            Library(skills, skips_unknown=self.skip_unknown_skills),
+            files,
+            HostLimits(self.max_iterations, self.wall_s, self.code_s, self.max_cost),
+            isolated(packages=self.packages),
+            Rules(self.container_idle_s, per_owner=self.max_containers_per_owner, in_all=self.max_containers),
+        )
+
+
+def read_host_settings(raw: object) -> HostSettings:
+    """What `treadle_settings` says.
+
+    Raises:
+        InvalidArgument: a name that is none of these, or a value that cannot be.
+    """
+    try:
+        return HostSettings.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(("treadle_settings", *map(str, first["loc"])))
+        raise InvalidArgument(f"{where}: {first['msg']}") from None
 
 
 @dataclass(frozen=True, slots=True)

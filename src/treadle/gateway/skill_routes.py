@@ -16,6 +16,8 @@ from treadle.gateway.key_routes import moment
 from treadle.gateway.refusals import Forbidden, Refused
 from treadle.gateway.skill_forms import received
 from treadle.gateway.stored_routes import route
+from treadle.skills.needs import warnings
+from treadle.skills.package import Package
 from treadle.skills.records import Skill, Version
 from treadle.skills.store import EVERYBODY, MAX_DISPLAY_NAME_CHARS, Reader, Skills
 
@@ -68,8 +70,7 @@ def routes(skills: Skills) -> list[Route]:
             skill = await skills.create(
                 reader(who).owner, package, display_name=named, shared_with=shared_with
             )
-        warnings = {"warnings": list(map(str, package.problems))} if package.problems else {}
-        return JSONResponse({**_skill(request, skill), **warnings})
+        return JSONResponse({**_skill(request, skill), **await _warnings(package)})
 
     async def listing(request: Request) -> Response:
         """List skills, the newest first, or search them."""
@@ -112,8 +113,7 @@ def _version_routes(skills: Skills, working: Semaphore) -> list[Route]:
         async with received(request) as form, working:
             package = await run_sync(form.package)
             version = await skills.add(of, skill_id, package)
-        warnings = {"warnings": list(map(str, package.problems))} if package.problems else {}
-        return JSONResponse({**_version(request, version), **warnings})
+        return JSONResponse({**_version(request, version), **await _warnings(package)})
 
     async def listing(request: Request) -> Response:
         """List the versions of a skill, the newest first."""
@@ -165,6 +165,11 @@ def reader(principal: Principal) -> Reader:
         of = f"organization:{principal.organisation}"
     teams = (f"team:{principal.team}",) if principal.team else ()
     return Reader(of, (EVERYBODY, *teams))
+
+
+async def _warnings(package: Package) -> dict[str, object]:
+    found = await run_sync(warnings, package)
+    return {"warnings": found} if found else {}
 
 
 def _shared_with(who: Principal, wanted: str | None) -> str | None:

@@ -11,6 +11,7 @@ from treadle.errors import TreadleError
 from treadle.hosted.blocks import SKILLS
 from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
+from treadle.sandbox.choosing import SetChoice
 from treadle.sandbox.shown import clashes
 
 
@@ -21,6 +22,8 @@ class Desk:
     host: Host
     owner: str
     skills: Sequence[Loaded]
+    choice: SetChoice
+    """Of their packages."""
     place: Place | None = None
     failure: TreadleError | None = None
     """Why there is no container: the caller has to know, and not the model."""
@@ -46,7 +49,7 @@ class Desk:
 
     async def _made(self) -> Place:
         try:
-            return await self.host.make(self.owner, self.skills)
+            return await self.host.make(self.owner, self.skills, self.choice.name)
         except TreadleError as error:
             self.failure = error
             raise
@@ -60,6 +63,12 @@ class Desk:
         if not self.skills:
             return ()
         told = ["The folder of each skill is read-only, and is on the import path."]
+        if self.choice.name:
+            told.append(f"The package set {self.choice.name!r} is installed beside the standard library.")
+        told += [
+            f"Not installed: {each.requirement}, which {each.source} requires."
+            for each in self.choice.missing
+        ]
         for clash in clashes([skill.folder for skill in self.skills]):
             hidden = ", ".join(clash.hidden)
             told.append(

@@ -2,19 +2,24 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import anyio
+from anyio import to_thread
 
 from treadle.conversation.native_code import now
 from treadle.errors import ContainerExpired
 from treadle.execution.containers import Container, Containers, Rules
 from treadle.hosted.library import Library, Loaded
+from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.packages import usable
 from treadle.skills.store import Reader
 
 INLINE_BYTES = 5 << 20
+USUAL = "data"
+"""The package set of containers, where it is built and no other is named: few skills say what they need."""
 
 
 class FileStore(Protocol):
@@ -105,9 +110,8 @@ class Host:
         """
         async with self._opening:
             if self._containers is None:
-                self._containers = await self._stack.enter_async_context(
-                    Containers(self.settings, self.rules)
-                )
+                settings = replace(self.settings, packages=await self._usual())
+                self._containers = await self._stack.enter_async_context(Containers(settings, self.rules))
             return self._containers
 
     def find(self, container_id: str, owner: str) -> Place:
@@ -126,14 +130,32 @@ class Host:
             )
         return place
 
-    async def make(self, owner: str, skills: Sequence[Loaded]) -> Place:
+    async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
+        """The package set for `skills`, or what no set of this machine has."""
+        usual = await self._usual()
+        required = {skill.name: skill.requirements for skill in skills if skill.requirements}
+        choice = await best_set(required, usual)
+        return choice if choice.name else replace(choice, name=usual)
+
+    async def _usual(self) -> str | None:
+        if self.settings.packages is None and USUAL in await to_thread.run_sync(usable):
+            return USUAL
+        return self.settings.packages
+
+    async def make(self, owner: str, skills: Sequence[Loaded], packages: str | None) -> Place:
         """A container with `skills` in it.
+
+        Args:
+            owner: whose.
+            skills: that it shows.
+            packages: the name of its package set.
 
         Raises:
             SandboxError: it could not be made, or there are too many.
         """
         containers = await self.containers()
-        place = Place(await containers.create(owner, folders=[each.folder for each in skills]))
+        folders = [each.folder for each in skills]
+        place = Place(await containers.create(owner, folders=folders, packages=packages))
         for id_ in [id_ for id_, each in self._places.items() if each.container.expired]:
             del self._places[id_]
         self._places[place.container.id] = place

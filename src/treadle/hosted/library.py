@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from treadle.errors import InvalidArgument
 from treadle.hosted.asked import Wanted
 from treadle.sandbox.shown import Shown
+from treadle.skills.needs import requirements
 from treadle.skills.package import Package
 from treadle.skills.store import Reader, Skills
 from treadle.telemetry import record
@@ -29,8 +30,7 @@ class Loaded:
 
     @property
     def requirements(self) -> str:
-        """The text of its requirements.txt, if it has one."""
-        return self.package.files.get("requirements.txt", b"").decode("utf-8", "replace")
+        return requirements(self.package)
 
 
 @dataclass(slots=True)

@@ -117,7 +117,7 @@ class Hosted:
                 if not asked.native:  # else it is the provider's
                     raise
         skills = await self.host.library.load(self.caller.reader, asked.skills)
-        return Desk(self.host, self.caller.owner, skills, place)
+        return Desk(self.host, self.caller.owner, skills, await self.host.packages(skills), place)
 
     async def _fetch(self, file_id: str) -> tuple[str, bytes]:
         if self.host.files is None:

@@ -128,20 +128,36 @@ def find(name: str) -> Packages:
         SandboxError: there is none for this Python, or others could have written to it; the message has the
             command that builds it.
     """
-    checked_name(name)
-    same = [each for each in sets() if _is_of(each, name)]
+    newest = usable().get(checked_name(name))
     known = BUILT_IN.get(name)
-    made = [each.manifest for each in same if each.manifest and each.fits]
-    fit = [each for each in made if known is None or each.key == known.key]
-    command = f"treadle packages build {name}" + ("" if known else " --requirements FILE")
-    if not fit:
+    if newest is None:
+        same = [each for each in sets() if _is_of(each, name)]
+        command = f"treadle packages build {name}" + ("" if known else " --requirements FILE")
         faults = "".join(f"; {each.folder} cannot be used: {each.fault}" for each in same if each.fault)
         raise SandboxError(
             f"the package set {name!r} is not built for Python {python_version()} ({platform()}): "
             f"run `{command}`{faults}"
         )
-    newest = max(fit, key=lambda each: each.built_at)
-    return Packages(str(store() / f"{newest.name}-{newest.key}" / CONTENT), (known or newest).preloaded)
+    return Packages(str(content(newest)), (known or newest).preloaded)
+
+
+def usable() -> Mapping[str, Manifest]:
+    """The sets that this Python can use, by name; of each the newest.
+
+    Raises:
+        SandboxError: others could write to the folder that they are in.
+    """
+    found: dict[str, Manifest] = {}
+    for made in [each.manifest for each in sets() if each.manifest and each.fits]:
+        known, other = BUILT_IN.get(made.name), found.get(made.name)
+        if (known is None or made.key == known.key) and (other is None or other.built_at < made.built_at):
+            found[made.name] = made
+    return found
+
+
+def content(made: Manifest) -> Path:
+    """The folder with the packages of a set."""
+    return store() / f"{made.name}-{made.key}" / CONTENT
 
 
 def _is_of(entry: PackageSet, name: str) -> bool:

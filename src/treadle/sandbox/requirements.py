@@ -1,6 +1,8 @@
 """The requirements of a package set: names, extras, versions, markers, and nothing that leads elsewhere."""
 
 import re
+from collections.abc import Generator
+from dataclasses import dataclass
 
 from treadle.errors import InvalidArgument
 
@@ -37,6 +39,45 @@ _OPTIONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One, written in the one way that all ways to write it share."""
+
+    name: str
+    extras: tuple[str, ...]
+    versions: tuple[str, ...]
+    marker: str
+
+    def __str__(self) -> str:
+        named = self.name + (f"[{','.join(self.extras)}]" if self.extras else "") + ",".join(self.versions)
+        return f"{named}; {self.marker}" if self.marker else named
+
+
+def requirement(line: str) -> Requirement:
+    """The requirement in a line. Raises ValueError, which says what to do, for what is none or not taken."""
+    if fault := _fault(line):
+        raise ValueError(fault)
+    parts = _REQUIREMENT.fullmatch(line)
+    assert parts, "checked before"
+    return Requirement(
+        normal_name(parts["name"]),
+        tuple(sorted({normal_name(each) for each in (parts["extras"] or "").split(",") if each.strip()})),
+        tuple(sorted({"".join(each.split()) for each in (parts["versions"] or "").split(",") if each})),
+        " ".join((parts["marker"] or "").split()),
+    )
+
+
+def lines(text: str) -> Generator[tuple[int, str]]:
+    """What is stated in a requirements file, with the number of each line; comments begin with #."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if stated := _COMMENT.sub("", line).strip():
+            yield number, stated
+
+
+def is_too_long(text: str) -> bool:
+    return len(text.splitlines()) > MAX_LINES or len(text.encode("utf-8", "replace")) > MAX_BYTES
+
+
 def parse(text: str, source: str) -> tuple[str, ...]:
     """The requirements in `text`, one a line, each written in one way, sorted and without duplicates.
 
@@ -50,21 +91,17 @@ def parse(text: str, source: str) -> tuple[str, ...]:
     Source:
         PEP 508, without addresses; https://pip.pypa.io/en/stable/reference/requirements-file-format/.
     """
-    lines = text.splitlines()
-    if len(lines) > MAX_LINES or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+    if is_too_long(text):
         raise InvalidArgument(
             f"{source} has more than {MAX_LINES} lines or {MAX_BYTES // 1024} KiB: "
             "name what you import, not what that needs"
         )
     found: set[str] = set()
-    for number, line in enumerate(lines, start=1):
-        stated = _COMMENT.sub("", line).strip()
-        if not stated:
-            continue
-        fault = _fault(stated)
-        if fault:
-            raise InvalidArgument(f"{source}, line {number}: {stated[:80]!r}: {fault}")
-        found.add(_normal(stated))
+    for number, line in lines(text):
+        try:
+            found.add(str(requirement(line)))
+        except ValueError as error:
+            raise InvalidArgument(f"{source}, line {number}: {line[:80]!r}: {error}") from error
     if not found:
         raise InvalidArgument(f"{source} names no package: {_HOW}")
     return tuple(sorted(found))
@@ -88,17 +125,6 @@ def _fault(line: str) -> str:
     return ""
 
 
-def _normal(line: str) -> str:
-    """A requirement, written in the one way that all ways to write it share."""
-    parts = _REQUIREMENT.fullmatch(line)
-    assert parts, "checked before"
-    extras = sorted({_name(extra) for extra in (parts["extras"] or "").split(",") if extra.strip()})
-    versions = sorted({"".join(each.split()) for each in (parts["versions"] or "").split(",") if each})
-    marker = " ".join((parts["marker"] or "").split())
-    named = _name(parts["name"]) + (f"[{','.join(extras)}]" if extras else "") + ",".join(versions)
-    return f"{named}; {marker}" if marker else named
-
-
-def _name(text: str) -> str:
+def normal_name(text: str) -> str:
     """As PEP 503 writes it."""
     return re.sub(r"[-_.]+", "-", text.strip()).lower()

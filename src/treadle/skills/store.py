@@ -19,11 +19,9 @@ from treadle.skills.archive import read_archive, write_archive
 from treadle.skills.package import Package
 from treadle.skills.problems import printable
 from treadle.skills.records import NEWEST, SKILLS, VERSIONS, Skill, Version, skill_of, version_of
-from treadle.skills.words import MAX_WEIGHT, weights
-from treadle.skills.words import words as words_of
-from treadle.storage import blobs
+from treadle.storage import blobs, search
 from treadle.storage.database import Database
-from treadle.storage.tables import skill_versions, skill_words, skills
+from treadle.storage.tables import skill_versions, skills
 
 LATEST = "latest"
 EVERYBODY = "all"
@@ -31,9 +29,13 @@ EVERYBODY = "all"
 MAX_DISPLAY_NAME_CHARS = 255
 MAX_OWNED = 10_000
 """Versions of all skills of an owner together."""
-MAX_QUERY_WORDS = 32
+MAX_INDEXED_CHARS = 4_000
+"""Of the instructions."""
+MAX_SAME = 20
+"""Ids that are told of skills of one name."""
 
 _ID = re.compile(r"litellm_skill_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_NAME = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 _VERSION_ID = re.compile(r"skver_[0-9A-Za-z]{24}", re.ASCII)
 _MICROSECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _ALPHABET = string.ascii_letters + string.digits
@@ -140,11 +142,10 @@ class Skills:
                 }
                 statement = skill_versions.insert().values(**values).returning(skill_versions.c.number)
                 number = (await connection.execute(statement)).scalar_one()
-                words = [
-                    {"version_number": number, "word": word, "weight": weight}
-                    for word, weight in weights(row.display_name, package.manifest).items()
-                ]
-                await connection.execute(skill_words.insert(), words)
+                manifest = package.manifest
+                names = f"{manifest.name} {row.display_name}"
+                texts = (names, manifest.description, manifest.body[:MAX_INDEXED_CHARS])
+                await connection.execute(search.entry(connection.dialect.name, number, texts))
                 return await _found(connection, skills.c.number == row.number)
 
     async def _check_room(self, connection: AsyncConnection, owner: str) -> None:
@@ -165,6 +166,26 @@ class Skills:
         async with self.database.read() as connection:
             return await _found(connection, and_(_named(skill_id), _seen(of)), skill_id)
 
+    async def find(self, of: Reader | None, name: str) -> Skill:
+        """The skill with this id or, where it is none, this name.
+
+        Raises:
+            SkillNotFound: there is none, or `of` may not see it.
+            InvalidArgument: several have the name.
+        """
+        if not _NAME.fullmatch(name):
+            return await self.get(of, name)
+        statement = SKILLS.where(skills.c.name == name, _seen(of)).order_by(skills.c.number.desc())
+        async with self.database.read() as connection:
+            rows = (await connection.execute(statement.limit(MAX_SAME + 1))).all()
+        if not rows:
+            raise missing(name)
+        if len(rows) > 1:
+            ids = ", ".join(row.id for row in rows[:MAX_SAME])
+            rest = " and more" if len(rows) > MAX_SAME else ""
+            raise InvalidArgument(f"several skills are called {name!r}: give the id of one, {ids}{rest}")
+        return skill_of(rows[0])
+
     async def page(
         self, of: Reader | None, *, limit: int, before: int | None = None
     ) -> tuple[list[Skill], bool]:
@@ -179,28 +200,22 @@ class Skills:
     async def search(self, of: Reader | None, query: str, *, limit: int) -> list[tuple[Skill, float]]:
         """Skills whose latest version has words of `query`, the best first, with a score from 0 to 1.
 
-        Words in names count more than those in descriptions, and these more than those in instructions.
+        Words in names count more than those in descriptions, and these more than those in instructions. What
+        others have changes no score.
         """
-        words = words_of(query)[:MAX_QUERY_WORDS]
-        if not words:
-            return []
-        score = func.sum(skill_words.c.weight)
-        chosen = (
-            select(skill_words.c.version_number, score.label("score"))
-            .where(skill_words.c.word.in_(words))
-            .group_by(skill_words.c.version_number)
-            .subquery()
-        )
-        statement = (
-            SKILLS.add_columns(chosen.c.score)
-            .join(chosen, chosen.c.version_number == skill_versions.c.number)
-            .where(_seen(of))
-            .order_by(chosen.c.score.desc(), skills.c.number.desc())
-            .limit(limit)
-        )
         async with self.database.read() as connection:
+            hits = search.hits(connection.dialect.name, query)
+            if hits is None:
+                return []
+            statement = (
+                SKILLS.add_columns(hits.c.score)
+                .join(hits, hits.c.version_number == skill_versions.c.number)
+                .where(_seen(of))
+                .order_by(hits.c.score.desc(), skills.c.number.desc())
+                .limit(limit)
+            )
             rows = (await connection.execute(statement)).all()
-        return [(skill_of(row), int(row.score) / (MAX_WEIGHT * len(words))) for row in rows]
+        return [(skill_of(row), row.score) for row in rows]
 
     async def delete(self, of: Reader | None, skill_id: str) -> None:
         """Remove a skill with all its versions.

@@ -32,6 +32,7 @@ _QUERY = {"sslmode": "ssl"}
 """What libpq calls otherwise than the driver."""
 
 _log = logging.getLogger(__name__)
+logging.getLogger("aiosqlite").setLevel(logging.INFO)  # below it logs each statement with what is written
 
 Insert = sqlite.Insert | postgresql.Insert
 
@@ -188,6 +189,7 @@ def _make_file(url: URL, deadline_s: float) -> None:
     """A file that only its owner can read, in WAL mode; another program may be about the same."""
     path = Path(url.database or "")
     until = time.monotonic() + deadline_s
+    _check_search()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600, exist_ok=True)
@@ -202,6 +204,17 @@ def _make_file(url: URL, deadline_s: float) -> None:
                     time.sleep(0.02)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the database {path} cannot be used: {error}") from error
+
+
+def _check_search() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute("CREATE VIRTUAL TABLE search USING fts5(words)")
+        except sqlite3.DatabaseError as error:
+            raise StorageError(
+                f"the SQLite {sqlite3.sqlite_version} of this Python has no full text search (FTS5): use a "
+                "Python that has it, as those of python.org do, or a database on PostgreSQL"
+            ) from error
 
 
 def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:

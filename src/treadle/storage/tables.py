@@ -163,14 +163,3 @@ skill_versions = Table(
     UniqueConstraint("skill_number", "microseconds", name="skill_versions_of_a_moment"),
     Index("skill_versions_of_a_blob", "sha256"),
 )
-
-skill_words = Table(
-    "skill_words",
-    metadata,
-    Column(
-        "version_number", Number, ForeignKey("skill_versions.number", ondelete="CASCADE"), primary_key=True
-    ),
-    Column("word", Text, primary_key=True),
-    Column("weight", Integer, nullable=False),
-    Index("skills_with_a_word", "word"),
-)

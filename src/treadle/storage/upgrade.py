@@ -6,7 +6,7 @@ from sqlalchemy import Connection, inspect, text
 
 from treadle.errors import StorageError
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in `migrations`."""
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

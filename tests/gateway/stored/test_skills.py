@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -17,15 +18,19 @@ from http.client import HTTPException
 from pathlib import Path
 
 import anthropic
+import anyio
 import pytest
 from anthropic.lib import files_from_dir
+from sqlalchemy import text
 
 from tests.gateway.stored.clients import Answer, Client
-from tests.gateway.stored.serving import serving
 from treadle.gateway.gate import Principal
 from treadle.gateway.skill_routes import OLD_SHAPES, reader
 from treadle.skills.archive import read_archive
 from treadle.skills.package import MAX_FILES
+from treadle.skills.store import Skills
+from treadle.storage.blobs import sweep
+from treadle.storage.database import Database
 
 MISSING = "litellm_skill_00000000-0000-4000-8000-000000000000"
 
@@ -347,35 +352,89 @@ def test_a_version_has_the_name_of_its_skill(shared: Client) -> None:
 # What was acknowledged
 
 
+def unique() -> dict[str, bytes]:
+    """Files of a skill that no other has: one chunk of the database, or several."""
+    order = random.Random()
+    mark = f"mark{order.getrandbits(64):x}"
+    return {
+        "SKILL.md": manifest(body=f"{mark}: run it."),
+        "core/x.py": order.randbytes(order.choice([10, 200_000, 2_500_000])),
+        "mark": mark.encode(),
+    }
+
+
+def upload(client: Client, acknowledged: dict[str, bytes]) -> None:
+    """Upload skills, and a second version of each, until the server is no more."""
+    with suppress(OSError, HTTPException):
+        while True:
+            for path in ("/v1/skills", "/v1/skills/{}/versions"):
+                files = unique()
+                sent = [(f"pdf/{name}", data) for name, data in files.items()]
+                before = next(reversed(acknowledged), "")
+                answer = send(client, sent, path.format(before))
+                assert answer.status == 200, answer
+                acknowledged[answer.body.get("skill_id", answer.body["id"])] = files["mark"]
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
-def test_skills_that_were_acknowledged_survive_kills_amid_uploads(database_url: str, kills: int) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def test_skills_that_were_acknowledged_survive_kills_amid_uploads(
+    database_url: str, kills: int, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
     command = [sys.executable, "-m", "tests.gateway.stored.serving", database_url]
-    acknowledged: list[str] = []
-
-    def upload(client: Client) -> None:
-        with suppress(OSError, HTTPException):  # it ends where the server does
-            while True:
-                acknowledged.append(made(client))
-
-    for _ in range(kills):
+    acknowledged: dict[str, bytes] = {}
+    for kill in range(kills):
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as server:
             assert server.stdout is not None
-            client, before = Client(server.stdout.readline().strip()), len(acknowledged)
-            uploading = threading.Thread(target=upload, args=(client,), daemon=True)
-            uploading.start()
+            client = Client(server.stdout.readline().strip())
+            of: list[dict[str, bytes]] = [{}, {}]
+            uploading = [threading.Thread(target=upload, args=(client, each), daemon=True) for each in of]
+            for each in uploading:
+                each.start()
             until = time.monotonic() + 30
-            while len(acknowledged) < before + 3:
+            while not all(of):
                 assert time.monotonic() < until
                 time.sleep(0.005)
+            time.sleep(random.Random(kill).uniform(0, 0.2))
             server.send_signal(signal.SIGKILL)
             server.wait(30)
-        uploading.join(40)
-        assert not uploading.is_alive()
-    with serving(database_url) as address:
-        client = Client(address)
-        found = [each["id"] for each in client.get("/v1/skills?limit=1000").body["data"]]
-        assert set(acknowledged) <= set(found)
-        assert len(found) <= len(acknowledged) + kills
-        content = client.get(f"/v1/skills/{found[0]}/versions/latest/content").body
-        assert dict(read_archive(io.BytesIO(content)).files) == {"SKILL.md": manifest()}
+        for each in uploading:
+            each.join(40)
+            assert not each.is_alive()
+        acknowledged.update(of[0] | of[1])
+    assert len(acknowledged) >= 2 * kills
+    assert list(temporary.iterdir()) == []
+    anyio.run(look_over, database_url, acknowledged, kills)
+
+
+async def look_over(url: str, acknowledged: dict[str, bytes], kills: int) -> None:
+    """What was acknowledged is there, all that is there is whole, and nothing else is left."""
+    async with Database.open(url) as database:
+        store = Skills(database)
+        await sweep(database, older_than_s=-1)
+        found, more = await store.page(None, limit=100_000)
+        assert not more
+        assert acknowledged.keys() <= {skill.id for skill in found}
+        assert len(found) <= len(acknowledged) + 2 * kills
+        marks: dict[str, list[bytes]] = {}
+        for skill in found:
+            versions, _ = await store.versions(None, skill.id, limit=9)
+            assert 1 <= len(versions) <= 2
+            for version in versions:
+                files = (await store.package(version)).files
+                assert set(files) == {"SKILL.md", "core/x.py", "mark"}
+                assert files["mark"] in files["SKILL.md"]
+                marks.setdefault(skill.id, []).append(files["mark"])
+            [(hit, _)] = await store.search(None, marks[skill.id][0].decode(), limit=9)
+            assert hit.id == skill.id
+        for skill_id, mark in acknowledged.items():
+            assert mark in marks[skill_id]
+        count = sum(map(len, marks.values()))
+        async with database.read() as connection:
+            for table in ("skill_index", "skill_versions", "blobs"):
+                assert (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar() == count
+            assert (await connection.execute(text("SELECT count(*) FROM uploads"))).scalar() == 0
+            orphans = "SELECT count(*) FROM chunks WHERE upload_id NOT IN (SELECT upload_id FROM blobs)"
+            assert (await connection.execute(text(orphans))).scalar() == 0

@@ -26,6 +26,7 @@ from treadle.conversation.deltas import (
     SignatureAdded,
     Started,
     TextAdded,
+    grown,
     merged,
 )
 from treadle.conversation.request import Reply
@@ -251,6 +252,8 @@ class Writer:
     _blocks: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
     _calls: dict[int, int] = field(default_factory=dict[int, int], init=False)
     _thoughts: dict[int, str] = field(default_factory=dict[int, str], init=False)
+    _hosted: dict[int, str] = field(default_factory=dict[int, str], init=False)
+    """Blocks of what the provider runs -> what came of their input: told when they are whole."""
 
     def feed(self, delta: Delta) -> Iterator[dict[str, object]]:
         match delta:
@@ -259,9 +262,7 @@ class Writer:
                 self._head = {"id": id, "model": model}
                 yield self._chunk({"role": "assistant", "content": ""})
             case BlockStarted(index, block):
-                self._blocks[index] = block
-                if isinstance(block, ToolCall):
-                    self._calls[index] = len(self._calls)
+                self._note(index, block)
                 yield from self._said(self._opening(index, block))
             case TextAdded(index, text):
                 yield from self._said(self._text(index, text))
@@ -284,8 +285,29 @@ class Writer:
                 yield from self._said({k: v for k, v in fields.items() if k not in REASONING})
             case Ended():
                 yield from self._end(delta)
-            case _:  # the ends of blocks, and input of tools that the provider runs, have no form here
+            case ArgumentsAdded(index) | BlockStopped(index) if index in self._hosted:
+                yield from self._said(self._provided(index, delta))
+            case _:  # the ends of blocks have no form here
                 pass
+
+    def _note(self, index: int, block: Block) -> None:
+        self._blocks[index] = block
+        if isinstance(block, ToolCall):
+            self._calls[index] = len(self._calls)
+        elif isinstance(block, Opaque) and block.wire != WIRE:
+            self._hosted[index] = ""
+
+    def _provided(self, index: int, delta: ArgumentsAdded | BlockStopped) -> Mapping[str, object]:
+        """A block of what the provider runs, once it is whole."""
+        if isinstance(delta, ArgumentsAdded):
+            self._hosted[index] += delta.json
+            return {}
+        block = grown(self._blocks[index], self._hosted.pop(index))
+        return (
+            {"provider_specific_fields": {"server_tool_block": block.raw}}
+            if isinstance(block, Opaque)
+            else {}
+        )
 
     def _opening(self, index: int, block: Block) -> Mapping[str, object]:
         match block:
