@@ -13,7 +13,7 @@ from treadle.models.replies import finished, forward, reading
 from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
-from treadle.wire.json_text import Head, check_json
+from treadle.wire.json_text import Draft, check_json
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AnthropicMessages:
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
     betas: Betas = Betas()  # noqa: RUF009 - a frozen value
-    head: Head = field(default_factory=Head, init=False, repr=False, compare=False)
+    draft: Draft = field(default_factory=Draft, init=False, repr=False, compare=False)
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
@@ -44,7 +44,7 @@ class AnthropicMessages:
 
     def _asked(self, request: ModelRequest, *, stream: bool) -> tuple[Endpoint, bytes]:
         """Where `request` goes, and its body."""
-        body = encode_request(request, {**self.body, "stream": True} if stream else self.body, self.head)
+        body = encode_request(request, {**self.body, "stream": True} if stream else self.body, self.draft)
         betas = self.betas.of(request.tools)
         if not betas:
             return self.endpoint, body

@@ -12,7 +12,7 @@ from treadle.models.replies import finished, forward, reading
 from treadle.wire.chat_completions.messages import Dialect, write_message
 from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
-from treadle.wire.json_text import Head, check_json
+from treadle.wire.json_text import Draft, check_json
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ChatCompletions:
     """Whether the provider knows `stream_options`; the others send the usage unasked, or not at all."""
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
-    head: Head = field(default_factory=Head, init=False, repr=False, compare=False)
+    draft: Draft = field(default_factory=Draft, init=False, repr=False, compare=False)
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
@@ -37,7 +37,7 @@ class ChatCompletions:
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
-            answer = await call(self.endpoint, encode_request(request, self.dialect, self.body, self.head))
+            answer = await call(self.endpoint, encode_request(request, self.dialect, self.body, self.draft))
             with reading(self.endpoint):
                 return self._finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
@@ -56,7 +56,7 @@ class ChatCompletions:
                 deltas = list(reader.feed(event))
             await forward(deltas, fold, on_delta)
 
-        answer = await call(self.endpoint, encode_request(request, self.dialect, streamed, self.head), chunk)
+        answer = await call(self.endpoint, encode_request(request, self.dialect, streamed, self.draft), chunk)
         with reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)
