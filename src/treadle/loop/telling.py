@@ -21,18 +21,21 @@ class Telling:
 
     async def reply(self, message: Message, *, native: bool, streamed: bool) -> None:
         """Tell of a reply, or what its stream left out. `native`: it has something of the provider's code."""
-        # what such code came to is told where it stands
-        parts = [Message("assistant", (block,)) for block in message.blocks] if native else [message]
-        for part in parts:
+        if not native:
             if not streamed:
-                if thinking := part.thinking:
-                    await self.emit(events.Reasoning(thinking))
-                if text := said(part):
-                    await self.text(text)
-            if native:
-                await self._code(part.blocks[0])
-        if native:
-            self.programs.paused(message)
+                await self._words(message)
+            return
+        for block in message.blocks:  # what such code came to is told where it stands
+            if not streamed:
+                await self._words(Message("assistant", (block,)))
+            await self._code(block)
+        self.programs.paused(message)
+
+    async def _words(self, message: Message) -> None:
+        if thinking := message.thinking:
+            await self.emit(events.Reasoning(thinking))
+        if text := said(message):
+            await self.text(text)
 
     async def text(self, text: str) -> None:
         self.texts.append(text)

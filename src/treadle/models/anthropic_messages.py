@@ -9,7 +9,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
 from treadle.models.programmatic import BETA_HEADER, Betas
-from treadle.models.replies import finished, forward, reading
+from treadle.models.replies import Reading, finished, forward
 from treadle.wire.anthropic_messages.messages import write_message
 from treadle.wire.anthropic_messages.requests import encode_request, write_head
 from treadle.wire.anthropic_messages.responses import read_response
@@ -38,7 +38,7 @@ class AnthropicMessages:
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
             answer = await call(*self._asked(request, stream=False))
-            with reading(self.endpoint):
+            with Reading(self.endpoint):
                 return finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
 
@@ -58,12 +58,12 @@ class AnthropicMessages:
         reader, fold = Reader(), Fold("anthropic_messages")
 
         async def event(data: Mapping[str, Any]) -> None:
-            with reading(self.endpoint):
+            with Reading(self.endpoint):
                 deltas = list(reader.feed(data))
             await forward(deltas, fold, on_delta)
 
         answer = await call(*self._asked(request, stream=True), event)
-        with reading(self.endpoint):
+        with Reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)
         return finished(fold.reply(), answer.headers)
