@@ -17,6 +17,7 @@ from treadle.tools.toolset import Tool, ToolOutput
 
 MAX_ARGUMENTS_CHARS = 10_000_000
 MAX_NOTE_CHARS = 4_000
+_decode = json.JSONDecoder().decode
 
 
 @immutable
@@ -51,7 +52,7 @@ def parse(arguments: str) -> dict[str, object]:
     if len(arguments) > MAX_ARGUMENTS_CHARS:
         raise ValueError(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
     try:
-        parsed: object = json.loads(arguments)
+        parsed: object = _decode(arguments)
     except RecursionError:
         raise ValueError("the arguments are nested too deeply") from None
     if not isinstance(parsed, dict):

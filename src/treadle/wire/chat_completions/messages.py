@@ -298,7 +298,7 @@ def extra_fields(raw: Mapping[str, Any], known: Container[str]) -> dict[str, obj
     refuse the field when it comes back.
     """
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
-    if isinstance(fields := extra.pop("provider_specific_fields", None), Mapping):
+    if (fields := extra.pop("provider_specific_fields", None)) and isinstance(fields, Mapping):
         told = cast("Mapping[str, object]", fields).items()
         if own := {name: value for name, value in told if value is not None and name not in REASONING}:
             extra["provider_specific_fields"] = own

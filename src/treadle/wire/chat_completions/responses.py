@@ -95,7 +95,7 @@ def stop_reason(raw: object, message: Message) -> StopReason:
 
 
 def read_usage(raw: Any) -> Usage:
-    if not isinstance(raw, dict):
+    if not isinstance(raw, Mapping):
         return NO_USAGE
     usage = cast("Mapping[str, Any]", raw)
     prompt, completion = _object(usage, "prompt_tokens_details"), _object(usage, "completion_tokens_details")
@@ -116,12 +116,12 @@ def read_usage(raw: Any) -> Usage:
 
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value: object = usage.get(name)
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else EMPTY
+    return cast("Mapping[str, Any]", value) if value and isinstance(value, Mapping) else EMPTY
 
 
 def read_cost(raw: Any) -> float | None:
     """US dollars, where a gateway says them beside the counts (LiteLLM in streams, OpenRouter)."""
-    cost: object = cast("Mapping[str, Any]", raw).get("cost") if isinstance(raw, dict) else None
+    cost: object = cast("Mapping[str, Any]", raw).get("cost") if isinstance(raw, Mapping) else None
     if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 <= cost < math.inf:
         return None
     return float(min(cost, COST_LIMIT))
