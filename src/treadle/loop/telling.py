@@ -8,6 +8,8 @@ from treadle.loop.calls import Emit
 from treadle.loop.native import NativePrograms
 from treadle.models.base import OnDelta
 
+_WORDS = (Text, Refusal)
+
 
 @dataclass(slots=True)
 class Telling:
@@ -66,7 +68,7 @@ class Telling:
                     blocks[index] = block
                     if isinstance(block, Text) and block.text:  # whole from its first event on
                         await self.text(block.text)
-                case TextAdded(index, text) if isinstance(blocks.get(index), Text | Refusal):
+                case TextAdded(index, text) if isinstance(blocks.get(index), _WORDS):
                     await self.text(text)
                 case TextAdded(index, text) if isinstance(blocks.get(index), Thinking):
                     await self.emit(events.Reasoning(text))
