@@ -1,5 +1,6 @@
 """Who may send a request, and what becomes of what it cost: what routes need of keys, limits and accounts."""
 
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,11 @@ def _matches(pattern: str, name: str) -> bool:
     """Whether a name with `*` in it stands for `name`, as those of deployments do."""
     parts = pattern.split("*")
     return len(parts) > 1 and re.fullmatch(".*".join(map(re.escape, parts)), name, re.DOTALL) is not None
+
+
+def unique_id() -> str:
+    """96 random bits. No secret: those of the system would be a call of it for each request."""
+    return f"{random.getrandbits(96):024x}"  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import COST, Exchange
 from treadle.gateway.refusals import REDIRECTS, Refused
-from treadle.models.clients import CONNECT_TIMEOUT_S, session
+from treadle.models.clients import session
 from treadle.models.http import BODY_LIMIT_BYTES, STREAM_LIMIT_BYTES, Endpoint
 from treadle.models.programmatic import BETA_HEADER
 from treadle.models.replies import cost_of
@@ -61,20 +61,12 @@ class Passage:
         endpoint = self.target.endpoint
         body = self.body()
         client = await session()
-        way = endpoint.way
-        wait_s = endpoint.timeout_s
         try:
             response = await client.post(
                 endpoint.url + self.path,
                 data=io.BytesIO(body) if len(body) > _BIG else body,
-                headers={**self._headers(endpoint), **way.headers},
-                allow_redirects=False,
-                proxy=way.proxy,
-                proxy_headers=way.proxy_headers,
-                ssl=way.tls,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, connect=min(CONNECT_TIMEOUT_S, wait_s), sock_read=wait_s
-                ),
+                headers=self._headers(),
+                **self.target.options,
             )
         except asyncio.CancelledError:
             self._estimate(Received())
@@ -135,10 +127,8 @@ class Passage:
             return {name: value for name, value in given.items() if name == "user_id"}
         return {name: value for name, value in given.items() if isinstance(value, str)}
 
-    def _headers(self, endpoint: Endpoint) -> dict[str, str]:
-        headers = dict(endpoint.headers)
-        # compressed bytes could not be read on the way
-        headers["accept-encoding"] = "identity"
+    def _headers(self) -> dict[str, str]:
+        headers = dict(self.target.headers)
         theirs = self.exchange.headers
         names = _GIVEN_ON
         if self.target.provider is not None and self.target.provider.prefix == GATEWAY:
