@@ -27,8 +27,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 OUR_ID = b"x-treadle-request-id"
 COST = b"x-litellm-response-cost"
 CLIENT_LEFT = 499
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
+_LABELS = frozenset({b"x-litellm-tags", b"x-litellm-spend-logs-metadata"})
 _MODEL_CHARS = 256
 _TAGS = 100
 _LOGGER = logging.getLogger("treadle")
@@ -295,7 +295,7 @@ class Exchange:
     async def _head(self, status: int, headers: Headers) -> None:
         if not is_final(status):
             raise Failed("the upstream gave an answer whose status HTTP does not have")
-        head = [each for each in headers if _NAME.fullmatch(each[0]) and not _CONTROL.search(each[1])]
+        head = [each for each in headers if _FIELD.fullmatch(b"%b:%b" % each)]
         await self.forward({"type": "http.response.start", "status": status, "headers": head})
 
     async def forward(self, message: Message) -> None:
@@ -362,6 +362,8 @@ class Exchange:
     def _labels(self) -> tuple[tuple[str, ...], Mapping[str, object]]:
         """Tags and metadata, of headers and body."""
         body: object = self.body.values.get("metadata")
+        if not isinstance(body, dict) and not self.headers.keys() & _LABELS:
+            return (), EMPTY
         given = dict(cast("dict[str, object]", body)) if isinstance(body, dict) else {}
         named: object = given.pop("tags", None)
         listed = cast("list[object]", named) if isinstance(named, list) else []

@@ -27,10 +27,10 @@ _CONNECTION = (aiohttp.ClientError, OSError)
 _GIVEN_ON = ("anthropic-version", "openai-beta")
 """Headers of the client that mean something to the provider; its betas are added to ours."""
 _GIVEN_BACK = frozenset(
-    {"content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry"}
-    | {"openai-processing-ms", "openai-version", "cache-control"}
+    {b"content-type", b"request-id", b"x-request-id", b"retry-after", b"retry-after-ms", b"x-should-retry"}
+    | {b"openai-processing-ms", b"openai-version", b"cache-control"}
 )
-_GIVEN_BACK_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
+_GIVEN_BACK_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")
 _BIG = 2**20
 """aiohttp warns about bytes of this length, which it would send in one piece."""
 
@@ -103,13 +103,15 @@ class Passage:
         if target.name != exchange.model:
             changes["model"] = dumps(target.name)
         if not self.path:  # what counts tokens takes none of them
-            added = target.deployment.parameters.items()
-            changes |= {name: dumps(value) for name, value in added if name not in values}
+            for name, value in target.deployment.parameters.items():
+                if name not in values:
+                    changes[name] = dumps(value)
         if isinstance(metadata := values.get("metadata"), dict):
             sent = self._metadata(cast("dict[str, Any]", metadata))
             if sent != metadata:
                 changes["metadata"] = dumps(sent) if sent else None
-        changes |= dict.fromkeys(values.keys() & target.deployment.client_credentials)
+        if own := target.deployment.client_credentials:
+            changes |= dict.fromkeys(values.keys() & own)
         if target.wire == "chat_completions" and exchange.streamed:
             options: object = values.get("stream_options")
             given = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
@@ -245,7 +247,6 @@ def _given_back(response: aiohttp.ClientResponse, endpoint: Endpoint) -> Headers
     headers: Headers = []
     for raw, value in response.raw_headers:
         name = raw.lower()
-        text = name.decode("latin-1")
-        if text in _GIVEN_BACK or text.startswith(_GIVEN_BACK_PREFIXES):
+        if name in _GIVEN_BACK or name.startswith(_GIVEN_BACK_PREFIXES):
             headers.append((name, without(endpoint.secrets, value)))
     return headers
