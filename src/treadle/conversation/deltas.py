@@ -30,6 +30,8 @@ class Started:
     extra: Mapping[str, object] = EMPTY
     wire: Wire | None = None
     """The wire that the stream came over; what its deltas call `extra` belongs to that wire."""
+    usage: Usage = NO_USAGE
+    """What the provider has counted by now: the prompt, or nothing."""
 
 
 @immutable
