@@ -173,12 +173,17 @@ def grown(block: Block, added: str) -> Block:
         case ToolCall(id_, name, arguments, caller, extra) if added:
             return ToolCall(id_, name, arguments + added, caller, extra)
         case Opaque(raw=raw) if added:
-            try:
-                return replace(block, raw={**raw, "input": json.loads(added)})
-            except (ValueError, RecursionError):
-                return replace(block, raw={**raw, "input": {"INVALID_JSON": added}})
+            return replace(block, raw={**raw, "input": _input(added)})
         case _:
             return block
+
+
+def _input(text: str) -> object:
+    try:
+        given: object = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    return cast("object", given) if isinstance(given, dict) else {"INVALID_JSON": text}
 
 
 def _signed(block: Block, signature: str) -> Block:

@@ -162,6 +162,7 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
         skill_tools: the names of the tools that give the instructions of skills, by the names of these.
     """
     told: list[Message] = []
+    taken = {call.id for message in messages for call in message.calls}
     owed: tuple[ToolResult, ...] = ()
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
     for message in messages:
@@ -173,10 +174,10 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
         if message.role != "assistant" or not any(map(is_ours, message.blocks)):
             told.append(message)
             continue
-        for step in _steps(message.blocks, skill_tools):
+        for step in _steps(message.blocks, skill_tools, taken):
             told.append(replace(message, blocks=tuple(step.said)))
             if step.calls_others:
-                owed += step.answers
+                owed = step.answers
             elif step.answers:
                 told.append(Message("user", step.answers, message.wire))
     return (*told, Message("user", owed, WIRE)) if owed else tuple(told)
@@ -198,16 +199,27 @@ class _Step:
         return tuple(self.results.get(id_, ToolResult(id_, "not run", is_error=True)) for id_ in self.own)
 
 
-def _steps(blocks: Iterable[Block], skill_tools: Mapping[str, str]) -> Iterator[_Step]:
+def _steps(blocks: Iterable[Block], skill_tools: Mapping[str, str], taken: set[str]) -> Iterator[_Step]:
+    """The replies that `blocks` are made of; what a client sends twice is there once.
+
+    Args:
+        blocks: of one message.
+        skill_tools: as for `as_calls`.
+        taken: ids of calls so far; those of these replies are added.
+    """
     step = _Step()
     for block in blocks:
         if result := _result(block):
-            step.results[result.call_id] = result
+            if result.call_id in step.own:
+                step.results.setdefault(result.call_id, result)
             continue
-        if step.results:
+        if step.results and not step.calls_others:  # nothing comes between a caller's call and its result
             yield step
             step = _Step()
         if call := _call(block, skill_tools):
+            if call.id in taken:
+                continue
+            taken.add(call.id)
             step.own.append(call.id)
         step.calls_others = step.calls_others or isinstance(block, ToolCall)
         step.said.append(call or block)

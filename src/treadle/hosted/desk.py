@@ -44,7 +44,7 @@ class Desk:
             for key, (path, data) in self.uploads.items():
                 if key not in place.uploaded:
                     await place.container.put(path, data)
-                    place.uploaded.add(key)
+                    place.uploaded[key] = path
             return place
 
     async def _made(self) -> Place:

@@ -68,8 +68,8 @@ class Place:
     """A container, and what is in it."""
 
     container: Container
-    uploaded: set[str] = field(default_factory=set[str])
-    """Ids of files that were put in."""
+    uploaded: dict[str, str] = field(default_factory=dict[str, str])
+    """Paths of the caller's files that were put in, by what names these."""
     native: str | None = None
     """The id of the provider's own container, where both are used."""
 

@@ -8,9 +8,9 @@ import anyio
 
 from treadle.conversation import events
 from treadle.conversation.blocks import EMPTY
-from treadle.conversation.deltas import Ended
+from treadle.conversation.deltas import Ended, Started
 from treadle.conversation.history import History
-from treadle.conversation.request import ModelRequest, Reply, ToolSpec
+from treadle.conversation.request import ModelRequest, Reply, StopReason, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
 from treadle.hosted.asked import Asked, for_provider, read_asked
@@ -78,7 +78,7 @@ class Hosted:
         taken = {CODE_TOOL, *names.values()}
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
             raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
-        uploads = Uploads(self._fetch)
+        uploads = Uploads(self._fetch, desk.place.uploaded if desk.place else {})
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
         sent = for_provider(request)
@@ -154,6 +154,7 @@ class _Turn:
                 await run.close()
             finally:
                 interrupted = run.interrupt()
+        await self.out.begin(Started("", self.steps.name))  # the model may not even have begun
         await self.out.close_blocks()
         for event in interrupted:
             await self.hear(event)
@@ -196,16 +197,21 @@ class _Turn:
             beside[METADATA] = {"treadle": {"limit": limit}}
         if desk.place is not None and self.steps.container is not None:
             desk.place.native = cast("str | None", self.steps.container.get("id"))
-        reason = "stop" if limit or last is None else last.stop_reason
-        if reason == "tool_calls" and not self.steps.handed:
-            reason = "stop"
         return Ended(
-            reason,
+            self._reason(limited=limit is not None),
             spending.usage,
             desk.told() or self._native_container(),
             cost=spending.cost if self.steps.is_priced and last else None,
             beside=beside or EMPTY,
         )
+
+    def _reason(self, *, limited: bool) -> StopReason:
+        said = self.steps.last.stop_reason if self.steps.last else "stop"
+        if self.steps.handed:
+            return "tool_calls" if said == "stop" else said
+        if self.out.cut_call:
+            return "length"
+        return "stop" if limited or said == "tool_calls" else said
 
     def _native_container(self) -> Mapping[str, object] | None:
         """The provider's, where nothing ran here."""

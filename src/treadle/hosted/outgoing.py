@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from treadle.conversation.blocks import Block
+from treadle.conversation.blocks import Block, ToolCall
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import Reply
 from treadle.hosted.blocks import WIRE
@@ -16,15 +16,17 @@ class Outgoing:
     listener: OnDelta | None = None
     is_begun: bool = False
     """Whether anything was told."""
+    cut_call: bool = False
+    """Whether a call of the caller's tools was told in part."""
     _fold: Fold = field(default_factory=lambda: Fold(WIRE), init=False)
     _next: int = field(default=0, init=False)
-    _open: set[int] = field(default_factory=set[int], init=False)
+    _open: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
 
     async def feed(self, delta: Delta) -> None:
         """Tell a delta, whose index is one of ours."""
         self.is_begun = True
         if isinstance(delta, BlockStopped):
-            self._open.discard(delta.index)
+            self._open.pop(delta.index, None)
         self._fold.feed(delta)
         if self.listener:
             await self.listener(delta)
@@ -38,7 +40,7 @@ class Outgoing:
         """A new block, and its index."""
         index = self._next
         self._next += 1
-        self._open.add(index)
+        self._open[index] = block
         await self.feed(BlockStarted(index, block))
         return index
 
@@ -47,7 +49,8 @@ class Outgoing:
 
     async def close_blocks(self) -> None:
         """End the blocks that a reply left open which was cut."""
-        for index in sorted(self._open):
+        for index, block in list(self._open.items()):
+            self.cut_call = self.cut_call or isinstance(block, ToolCall)
             await self.feed(BlockStopped(index))
 
     async def end(self, ended: Ended) -> Reply:

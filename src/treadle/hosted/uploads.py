@@ -3,7 +3,7 @@
 import binascii
 import hashlib
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ from treadle.wire.json_text import split_data_url
 
 _READ = frozenset({"application/pdf", "text/plain"})
 """Documents that models read themselves: they get them too."""
+_FOLDERS = frozenset({"in", "out"})
+"""What is in the working folder of a new container."""
 _TOLD = "[a file of the user is at /workspace/{path}, {size:,} bytes]"
 
 Fetch = Callable[[str], Awaitable[tuple[str, bytes]]]
@@ -25,6 +27,8 @@ class Uploads:
     """Takes the files out of a conversation."""
 
     fetch: Fetch
+    known: Mapping[str, str]
+    """Paths of those that are in the container already, by what names them."""
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]], init=False)
     """Path and content, by what names a file: its id, or the hash of its content."""
 
@@ -62,15 +66,19 @@ class Uploads:
         return (block,)
 
     def _add(self, key: str, name: str, data: bytes) -> None:
+        self.files[key] = self.known.get(key) or self._free(name), data
+
+    def _free(self, name: str) -> str:
+        """A path that nothing has yet, after the name that a client gives."""
         name = name.replace("\\", "/").rpartition("/")[2]
-        if not is_fit(name):
+        if not is_fit(name) or not is_fit(f"9999-{name}"):
             name = "file"
-        taken = {path for path, _ in self.files.values()}
+        taken = {*_FOLDERS, *self.known.values(), *(path for path, _ in self.files.values())}
         path, number = name, 1
         while path in taken:
             number += 1
             path = f"{number}-{name}"
-        self.files[key] = path, data
+        return path
 
     def _note(self, key: str) -> Text:
         path, data = self.files[key]

@@ -1,0 +1,284 @@
+"""A gateway with stored skills in front of the strict fake, and the clients of both wires."""
+
+import base64
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from tests.gateway.conftest import KEY, UPSTREAM_KEY, MemoryGate, Running, running, table, to
+from tests.skills.formats import content
+from tests.skills.jobs import JOBS
+from treadle.errors import SandboxError
+from treadle.execution.containers import Rules
+from treadle.gateway import file_routes, skill_routes
+from treadle.gateway.files import Files
+from treadle.gateway.gate import Principal
+from treadle.gateway.hosting import ContainerFiles
+from treadle.hosted.host import Host
+from treadle.hosted.library import Library
+from treadle.sandbox.isolation import isolated
+from treadle.sandbox.ladder import probe
+from treadle.sandbox.packages import find
+from treadle.skills.package import read_folder
+from treadle.skills.store import Skills
+from treadle.storage.database import Database
+from treadle.testing import Script
+from treadle.testing.upstream import Upstream, serve
+
+OTHER_KEY = "sk-other-key-0123456789"
+
+
+@dataclass
+class TwoKeys(MemoryGate):
+    """Knows two keys, of which one has nothing to do with the other."""
+
+    async def principal(self, secret: str) -> Principal:
+        return Principal("key-2") if secret == OTHER_KEY else await super().principal(secret)
+
+
+@dataclass
+class Answer:
+    """What a client got, whatever its wire."""
+
+    text: str
+    calls: list[str]
+    """Ids of the caller's own calls."""
+    files: list[dict[str, Any]]
+    container: str | None
+    reason: str | None
+    again: Mapping[str, Any]
+    """The message that goes back with the next request."""
+    runs: list[dict[str, Any]]
+    """Results of code, as Messages has them."""
+    raw: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def contents(self) -> dict[str, object]:
+        return {
+            file["path"]: content(file["path"], base64.b64decode(file["content_base64"]))
+            for file in self.files
+        }
+
+
+def _runs(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [block["content"] for block in blocks if block["type"] == "code_execution_tool_result"]
+
+
+@dataclass
+class MessagesClient:
+    """The anthropic package."""
+
+    client: AsyncAnthropic
+    streamed: bool
+    said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Events of the last stream."""
+    reason = "end_turn"
+
+    def tools(self) -> list[dict[str, Any]]:
+        return [
+            {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+        ]
+
+    def results(self, calls: Sequence[str]) -> list[dict[str, Any]]:
+        results = [{"type": "tool_result", "tool_use_id": each, "content": "seen"} for each in calls]
+        return [{"role": "user", "content": results}]
+
+    async def ask(self, messages: Sequence[Any], container: Any, **options: Any) -> Answer:
+        given: Any = {
+            "model": "claude-opus-4-8",
+            "max_tokens": 500,
+            "messages": messages,
+            "extra_body": {"container": container} if container else {},
+            **options,
+        }
+        beside: dict[str, Any] = {}
+        if self.streamed:
+            self.said.clear()
+            async with self.client.messages.stream(**given) as stream:
+                async for event in stream:
+                    told = event.to_dict()
+                    self.said.append(told)
+                    if told["type"] == "message_delta":
+                        beside = {"container": told["delta"].get("container"), **told}  # type: ignore[union-attr]
+                raw: Any = (await stream.get_final_message()).to_dict()
+            raw = {**raw, **{name: beside.get(name) for name in ("container", "_litellm_generated_files")}}
+            raw["metadata"] = beside.get("metadata")
+        else:
+            raw = (await self.client.messages.create(**given)).to_dict()
+        blocks: list[dict[str, Any]] = raw["content"]
+        return Answer(
+            "".join(block["text"] for block in blocks if block["type"] == "text"),
+            [block["id"] for block in blocks if block["type"] == "tool_use"],
+            raw.get("_litellm_generated_files") or [],
+            (raw.get("container") or {}).get("id"),
+            raw["stop_reason"],
+            {"role": "assistant", "content": blocks},
+            _runs(blocks),
+            raw,
+        )
+
+
+@dataclass
+class ChatClient:
+    """The openai package."""
+
+    client: AsyncOpenAI
+    streamed: bool
+    said: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    reason = "stop"
+
+    def tools(self) -> list[dict[str, Any]]:
+        parameters = {"type": "object", "properties": {}}
+        function = {"name": "look", "description": "Looks.", "parameters": parameters}
+        return [{"type": "function", "function": function}]
+
+    def results(self, calls: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"role": "tool", "tool_call_id": each, "content": "seen"} for each in calls]
+
+    async def ask(self, messages: Sequence[Any], container: Any, **options: Any) -> Answer:
+        extra = {"container": container} if container else {}
+        given: Any = {"model": "gpt-5", "messages": messages, "extra_body": extra, **options}
+        if self.streamed:
+            raw = await self._folded(given)
+        else:
+            raw = (await self.client.chat.completions.create(**given)).to_dict()
+        choice: dict[str, Any] = raw["choices"][0]
+        message: dict[str, Any] = choice["message"]
+        carried: dict[str, Any] = message.get("provider_specific_fields") or {}
+        return Answer(
+            message.get("content") or "",
+            [each["id"] for each in message.get("tool_calls") or ()],
+            raw.get("_litellm_generated_files") or [],
+            (raw.get("container") or {}).get("id"),
+            choice["finish_reason"],
+            message,
+            _runs(carried.get("blocks", [])),
+            raw,
+        )
+
+    async def _folded(self, given: Any) -> dict[str, Any]:
+        """As a client without a library of its own makes one message of its chunks."""
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
+        calls: dict[int, dict[str, Any]] = {}
+        raw: dict[str, Any] = {}
+        self.said.clear()
+        options = {"include_usage": True}
+        async for chunk in await self.client.chat.completions.create(
+            **given, stream=True, stream_options=options
+        ):
+            told: dict[str, Any] = chunk.to_dict()
+            self.said.append(told)
+            raw |= {name: value for name, value in told.items() if value is not None and name != "choices"}
+            for choice in told["choices"]:
+                delta = choice["delta"]
+                message["content"] += delta.get("content") or ""
+                for call in delta.get("tool_calls") or ():
+                    known = calls.setdefault(
+                        call["index"], {**call, "function": {"name": "", "arguments": ""}}
+                    )
+                    for name, value in call.get("function", {}).items():
+                        known["function"][name] += value or ""
+                message |= {name: delta[name] for name in ("provider_specific_fields",) if delta.get(name)}
+                raw["reason"] = choice.get("finish_reason") or raw.get("reason")
+        if calls:
+            message["tool_calls"] = list(calls.values())
+        return {**raw, "choices": [{"message": message, "finish_reason": raw.get("reason")}]}
+
+
+Client = MessagesClient | ChatClient
+HOW = [
+    (kind, wire, streamed)
+    for kind in ("openai", "anthropic")
+    for wire in ("chat", "messages")
+    for streamed in (False, True)
+]
+every_way = pytest.mark.parametrize(
+    ("kind", "wire", "streamed"), HOW, ids=[f"{k}-on-{w}-{'streamed' if s else 'whole'}" for k, w, s in HOW]
+)
+
+
+@dataclass
+class Serving:
+    """A running gateway."""
+
+    gateway: Running
+    gate: TwoKeys
+    fake: Upstream
+    anthropic: AsyncAnthropic
+    openai: AsyncOpenAI
+
+    def client(self, kind: str, *, streamed: bool = False) -> Client:
+        if kind == "anthropic":
+            return MessagesClient(self.anthropic, streamed)
+        return ChatClient(self.openai, streamed)
+
+
+@dataclass
+class Shop:
+    """What all tests of a module share: a database, a host, and the skills of the jobs."""
+
+    files: Files
+    skills: Skills
+    host: Host
+    ids: dict[str, str]
+
+    def container(self, *names: str, id: object = None) -> dict[str, Any]:
+        skills = [{"type": "custom", "skill_id": self.ids[name]} for name in names]
+        return {"skills": skills, **({"id": id} if id else {})}
+
+    @asynccontextmanager
+    async def serving(
+        self, script: Script, wire: str, *, key: str = KEY, refuses: bool = False, **options: Any
+    ) -> AsyncGenerator[Serving]:
+        """A gateway to an upstream that speaks `wire`; nothing that was sent to it may have been refused."""
+        gate = TwoKeys()
+        routes = [*file_routes.routes(self.files), *skill_routes.routes(self.skills)]
+        async with AsyncExitStack() as stack:
+            fake = await stack.enter_async_context(serve(script, api_key=UPSTREAM_KEY))
+            deployments = table(to(wire, fake.base_url))
+            gateway = await stack.enter_async_context(
+                running(deployments, gate=gate, host=self.host, routes=routes, **options)
+            )
+            yield Serving(
+                gateway,
+                gate,
+                fake,
+                await stack.enter_async_context(
+                    AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0)
+                ),
+                await stack.enter_async_context(
+                    AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+                ),
+            )
+        assert fake.refusals == [] or refuses
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Shop]:
+    if probe().rung is None:
+        pytest.skip(f"no containers here: {probe().why}")
+    try:
+        find("data")
+    except SandboxError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("shop")
+    async with Database.open(f"sqlite:///{folder}/gateway.db") as database:
+        skills, files = Skills(database), Files(database)
+        rules = Rules(per_owner=1000)
+        host = Host(Library(skills), ContainerFiles(files), settings=isolated(packages="data"), rules=rules)
+        ids = {
+            name: (await skills.create("key:key-1", read_folder(job.skill))).id for name, job in JOBS.items()
+        }
+        async with host.opened():
+            await host.containers()  # its start is in no test's time
+            yield Shop(files, skills, host, ids)
