@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +27,16 @@ def test_the_empty_mapping_is_one_and_stays_empty() -> None:
     assert copy.deepcopy(EMPTY) is pickle.loads(pickle.dumps(EMPTY)) is EMPTY
     with pytest.raises(KeyError):
         _ = EMPTY["x"]
+    nothing = cast("Any", EMPTY)  # type checkers would not let one
+    with pytest.raises(TypeError, match="takes nothing in"):
+        nothing["x"] = 1
+    with pytest.raises(TypeError, match="takes nothing in"):
+        nothing.update(x=1)
+    with pytest.raises(TypeError, match="takes nothing in"):
+        nothing.setdefault("x", 1)
+    with pytest.raises(TypeError, match="takes nothing in"):
+        nothing |= {"x": 1}
+    assert EMPTY == {}
 
 
 def test_a_message_gives_its_parts_by_kind() -> None:

@@ -1,5 +1,6 @@
 """Prices of model calls, checked against sums made by hand from the price table."""
 
+import itertools
 import logging
 import subprocess
 import sys
@@ -18,6 +19,12 @@ from treadle.models.prices import PRICED, UNPRICED, price, prices_installed
 from treadle.models.providers import PROVIDERS
 
 USAGE = Usage(input_tokens=1000, output_tokens=100, calls=1)
+
+
+@pytest.fixture(autouse=True)
+def no_rates_are_known() -> None:
+    for remembered in (prices._starts, prices._rates):
+        remembered.cache_clear()
 
 
 # The comments are the table's US dollars for a million tokens, of models old enough to keep them.
@@ -75,6 +82,29 @@ USAGE = Usage(input_tokens=1000, output_tokens=100, calls=1)
 )
 def test_a_call_costs_what_the_table_says(provider: str, model: str, usage: Usage, dollars: float) -> None:
     assert price(provider, model, usage) == dollars
+
+
+def test_the_rates_give_what_the_table_gives_for_every_model_and_tier() -> None:
+    ours = {theirs: prefix for prefix, theirs in PRICED.items()}
+    sizes = itertools.cycle(itertools.product((1, 17, 128_001, 200_000, 200_001, 1_000_003), (0, 3, 70_001)))
+    compared = 0
+    for provider in providers:
+        for model in provider.models if provider.id in ours else ():
+            for read, (size, out) in zip((0, 3, 2), sizes, strict=False):
+                usage = Usage(size, out, 1, size * read // 4, size // 5, out // 3)
+                told = genai_prices.Usage(
+                    input_tokens=size,
+                    cache_read_tokens=usage.cached_tokens,
+                    cache_write_tokens=usage.cache_write_tokens,
+                    output_tokens=out,
+                    output_reasoning_tokens=usage.reasoning_tokens,
+                )
+                found = price(ours[provider.id], model.id, usage)
+                if found is not None:
+                    theirs = genai_prices.calc_price(told, model.id, provider_id=provider.id)
+                    assert found == float(theirs.total_price), (model.id, usage)
+                    compared += 1
+    assert compared > 1000
 
 
 def test_a_call_without_output_costs_its_prompt() -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.conversation.blocks import user
+from treadle.conversation.blocks import Message, user
 from treadle.errors import InvalidArgument
 from treadle.wire.json_text import (
-    Head,
+    Draft,
     arguments_object,
     arguments_text,
     body,
@@ -18,7 +18,6 @@ from treadle.wire.json_text import (
     data_url,
     dumps,
     is_object,
-    remembered,
     split_data_url,
 )
 
@@ -70,24 +69,39 @@ def test_what_has_a_form_in_json_is_not_refused() -> None:
 
 
 def test_a_body_joins_its_messages() -> None:
-    assert json.loads(body(dumps({"model": "m"}), ['{"a":1}', "", '{"b":2},{"c":3}'])) == {
+    assert json.loads(body(dumps({"model": "m"}), '{"a":1},{"b":2}')) == {
         "model": "m",
-        "messages": [{"a": 1}, {"b": 2}, {"c": 3}],
+        "messages": [{"a": 1}, {"b": 2}],
     }
-    assert json.loads(body(dumps({"model": "m"}), [])) == {"model": "m", "messages": []}
+    assert json.loads(body(dumps({"model": "m"}), "")) == {"model": "m", "messages": []}
 
 
 def test_a_head_is_written_again_when_what_it_is_made_of_differs() -> None:
     written: list[str] = []
-    head = Head()
+    draft = Draft()
 
     def write(name: str) -> Mapping[str, object]:
         written.append(name)
         return {"model": name}
 
     for name in ("a", "a", "b", "b", "a"):
-        assert json.loads(head.text((name, {"t": [name]}), lambda name=name: write(name))) == {"model": name}
+        head = draft.head((name, {"t": [name]}), lambda name=name: write(name))
+        assert json.loads(head) == {"model": name}
     assert written == ["a", "b", "a"]
+
+
+def _said(message: Message) -> list[dict[str, object]]:
+    return [{"said": word} for word in message.text.split()]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.sampled_from(["", "a", "b c"]), max_size=3))))
+def test_a_draft_gives_each_conversation_its_own_messages(steps: list[tuple[int, list[str]]]) -> None:
+    draft, messages = Draft(), list[Message]()
+
+    for kept, added in steps:
+        messages = [*messages[:kept], *map(user, added)]
+        written = [item for message in messages for item in _said(message)]
+        assert json.loads(f"[{draft.messages(tuple(messages), 'a', _said)}]") == written
 
 
 def test_a_message_is_encoded_once_a_key() -> None:
@@ -98,10 +112,26 @@ def test_a_message_is_encoded_once_a_key() -> None:
         seen.append(each)
         return [{"n": len(seen)}, {}]
 
-    texts = [text for key in ("a", "a", "b") for text in remembered([message], key, encode)]
+    draft = Draft()
+    texts = [draft.messages((message,), key, encode) for key in ("a", "a", "b")]
 
     assert texts == ['{"n":1},{}', '{"n":1},{}', '{"n":2},{}']
+    assert Draft().messages((message,), "a", encode) == '{"n":1},{}'
     assert seen == [message, message]
+
+
+def test_a_message_that_cannot_be_encoded_leaves_the_draft_as_it_was() -> None:
+    draft = Draft()
+    first = user("hi")
+    draft.messages((first,), "a", _said)
+
+    def refuse(_: object) -> list[dict[str, object]]:
+        raise InvalidArgument("no")
+
+    with pytest.raises(InvalidArgument):
+        draft.messages((first, user("there")), "a", refuse)
+
+    assert draft.messages((first, user("you")), "a", _said) == '{"said":"hi"},{"said":"you"}'
 
 
 def test_a_data_url_is_cut_into_type_and_data() -> None:

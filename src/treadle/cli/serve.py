@@ -36,14 +36,14 @@ def run_server(
         return 2
 
     def told(address: str) -> None:
+        # what is there now lives as long as the process: the collector need not look at it again
+        gc.freeze()
         for place in opened.configuration.ignored:
             click.echo(f"warning: {place} has no effect here", err=True)
         click.echo(f"treadle serve: listening on {address}")
         key = _tell_key(opened, config)
         click.echo(f"try: {_curl(address, key, opened.configuration.deployments.listed[0].name)}")
 
-    # what was imported lives as long as the process: the collector need not look at it again
-    gc.freeze()
     running = server(opened.app, host=host, port=port, grace_s=grace, told=told)
     try:
         running.run()

@@ -4,9 +4,9 @@ A block keeps what Treadle understands in fields, and whatever else came with it
 a message goes back to its provider with nothing lost. What Treadle does not understand is an `Opaque` block.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, dataclass_transform
 
 Wire: TypeAlias = Literal["chat_completions", "anthropic_messages"]
 Role: TypeAlias = Literal["system", "user", "assistant"]
@@ -23,23 +23,25 @@ def immutable(kind: type[T]) -> type[T]:
     return dataclass(slots=True, unsafe_hash=True)(kind)
 
 
-class _Nothing(Mapping[str, object]):
-    """An empty mapping that is a legal default of a dataclass: it is hashable, because it never changes."""
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise TypeError("EMPTY stands for nothing everywhere: it takes nothing in")
 
-    def __getitem__(self, key: str) -> object:
-        raise KeyError(key)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
+class _Nothing(dict[str, object]):
+    """An empty mapping that is a legal default of a dataclass: it is hashable, because it never changes.
 
-    def __len__(self) -> int:
+    A `dict`, since most blocks have one, which is read and unpacked all the time.
+    """
+
+    __slots__ = ()
+
+    __setitem__: Any = _refuse
+    __ior__: Any = _refuse
+    setdefault: Any = _refuse
+    update: Any = _refuse
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 0
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __repr__(self) -> str:
-        return "{}"
 
     def __reduce__(self) -> str:
         return "EMPTY"  # stays the one object when it is copied or pickled
@@ -149,6 +151,8 @@ class Message:
     extra: Mapping[str, object] = EMPTY
     encoded: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
     """A memo for encoders: a message never changes, so its form on a wire is computed once."""
+    _calls: tuple[ToolCall, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """A memo of `calls`, which is asked a dozen times."""
 
     @property
     def text(self) -> str:
@@ -160,7 +164,11 @@ class Message:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+        if self._calls is None:
+            calls = tuple(block for block in self.blocks if isinstance(block, ToolCall))
+            object.__setattr__(self, "_calls", calls)
+            return calls
+        return self._calls
 
     @property
     def results(self) -> tuple[ToolResult, ...]:

@@ -15,12 +15,13 @@ from treadle.conversation.blocks import (
     Thinking,
     ToolCall,
     Wire,
+    immutable,
 )
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Started:
     """The first delta of every reply."""
 
@@ -29,9 +30,11 @@ class Started:
     extra: Mapping[str, object] = EMPTY
     wire: Wire | None = None
     """The wire that the stream came over; what its deltas call `extra` belongs to that wire."""
+    usage: Usage = NO_USAGE
+    """What the provider has counted by now: the prompt, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BlockStarted:
     index: int
     """Position in the reply's blocks."""
@@ -39,7 +42,7 @@ class BlockStarted:
     """As far as it is known; a block that never gets a delta is whole from the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TextAdded:
     """More of a text, a thinking or a refusal block."""
 
@@ -47,13 +50,13 @@ class TextAdded:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SignatureAdded:
     index: int
     signature: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ArgumentsAdded:
     """More of the JSON text of a call's arguments, or of a provider tool's input."""
 
@@ -61,7 +64,7 @@ class ArgumentsAdded:
     json: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BlockExtra:
     """Fields of a block beyond those that Treadle reads; lists are appended to, the rest replaced."""
 
@@ -69,19 +72,19 @@ class BlockExtra:
     fields: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BlockStopped:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MessageExtra:
     """Fields of the message beyond those that Treadle reads, as one piece of the stream had them."""
 
     fields: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ended:
     """The last delta of every reply."""
 
@@ -167,8 +170,8 @@ def grown(block: Block, added: str) -> Block:
     match block:
         case Text() | Thinking() | Refusal() if added:
             return replace(block, text=block.text + added)
-        case ToolCall() if added:
-            return replace(block, arguments=block.arguments + added)
+        case ToolCall(id_, name, arguments, caller, extra) if added:
+            return ToolCall(id_, name, arguments + added, caller, extra)
         case Opaque(raw=raw) if added:
             return replace(block, raw={**raw, "input": _input(added)})
         case _:

@@ -155,7 +155,7 @@ class Gateway:
         while self._running and loop.time() < end and not is_forced():  # noqa: ASYNC110 - a flag
             await asyncio.sleep(_POLL_S)
         for exchange in list(self._running):
-            exchange.stop()
+            exchange.cancel(stopping)
         told_by = loop.time() + 1.0
         while self._running and loop.time() < told_by:  # noqa: ASYNC110 - as above
             await asyncio.sleep(_POLL_S)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import aiohttp
+
 from treadle.conversation.blocks import EMPTY, Wire
 from treadle.conversation.usage import Usage
 from treadle.errors import InvalidArgument
@@ -13,6 +15,7 @@ from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import NotFound, Refused
 from treadle.models.base import Model
 from treadle.models.chat_completions import ChatCompletions
+from treadle.models.clients import CONNECT_TIMEOUT_S
 from treadle.models.http import Endpoint
 from treadle.models.prices import price
 from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
@@ -88,6 +91,25 @@ class Target:
         assert self.provider is not None
         self.route.check()
         return self.route.endpoint(self.provider)
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Of each request that is passed on. Compressed bytes could not be read on the way."""
+        endpoint = self.endpoint
+        return {**endpoint.headers, "accept-encoding": "identity", **endpoint.way.headers}
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """How the HTTP client sends such a request."""
+        way, wait_s = self.endpoint.way, self.endpoint.timeout_s
+        connect_s = min(CONNECT_TIMEOUT_S, wait_s)
+        return {
+            "allow_redirects": False,
+            "proxy": way.proxy,
+            "proxy_headers": way.proxy_headers,
+            "ssl": way.tls,
+            "timeout": aiohttp.ClientTimeout(total=None, connect=connect_s, sock_read=wait_s),
+        }
 
     @cached_property
     def connected(self) -> Model:

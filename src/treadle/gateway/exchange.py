@@ -3,21 +3,20 @@
 import asyncio
 import logging
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias, cast
 
-from treadle.conversation.blocks import Wire
+from treadle.conversation.blocks import EMPTY, Wire
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import TreadleError
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, is_final, status
-from treadle.gateway.gate import Gate, Principal, Spent
+from treadle.gateway.gate import Gate, Principal, Spent, unique_id
 from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
-from treadle.telemetry import record
+from treadle.telemetry import is_recording, record
 from treadle.wire.json_object import JsonObject
 from treadle.wire.json_text import object_of
 
@@ -28,8 +27,8 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 OUR_ID = b"x-treadle-request-id"
 COST = b"x-litellm-response-cost"
 CLIENT_LEFT = 499
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
+_LABELS = frozenset({b"x-litellm-tags", b"x-litellm-spend-logs-metadata"})
 _MODEL_CHARS = 256
 _TAGS = 100
 _LOGGER = logging.getLogger("treadle")
@@ -63,7 +62,7 @@ class Deadline(Refused):
 
 
 def request_id() -> str:
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{unique_id()}"
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
@@ -100,7 +99,6 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Li
 
     Raises:
         TooLarge: it is longer than allowed.
-        Deadline: it did not come in time.
         ClientLeft: the client did not wait.
     """
     announced = headers.get(b"content-length", b"")
@@ -108,21 +106,17 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Li
         raise _too_large(limits)
     pieces: list[bytes] = []
     size = 0
-    try:
-        async with asyncio.timeout(limits.body_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientLeft
-                piece: bytes = message.get("body", b"")
-                size += len(piece)
-                if size > limits.body_bytes:
-                    raise _too_large(limits)
-                pieces.append(piece)
-                if not message.get("more_body"):
-                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    except TimeoutError:
-        raise Deadline(f"the body did not come within {limits.body_s:g} s") from None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limits.body_bytes:
+            raise _too_large(limits)
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _too_large(limits: Limits) -> TooLarge:
@@ -146,6 +140,9 @@ class ClientLeft(Exception):
     """The client closed the connection before the answer was whole."""
 
 
+_NO_BODY = JsonObject("{}", EMPTY, {})
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request on its way, and what is known of it so far."""
@@ -161,7 +158,7 @@ class Exchange:
     headers: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     principal: Principal | None = None
     raw: bytes = b""
-    body: JsonObject = field(default_factory=lambda: JsonObject("{}", {}, {}))
+    body: JsonObject = _NO_BODY
     model: str = ""
     target: Target | None = None
     """The last one that the request was sent to."""
@@ -174,7 +171,7 @@ class Exchange:
     _task: "asyncio.Task[Any] | None" = None
     _watched: Watched | None = None
     _watcher: "asyncio.Task[None] | None" = None
-    _why: str = ""
+    _why: Callable[[], Exception] | None = None
     """Why we cancelled our own work, if we did."""
 
     @property
@@ -193,7 +190,8 @@ class Exchange:
         """
         self.headers = headers_of(self.scope)
         self.principal = await gate.principal(secret_of(self.headers))
-        self.raw = await read_body(self.receive, self.headers, self.limits)
+        with _Within(self, self.limits.body_s, self._is_slow):
+            self.raw = await read_body(self.receive, self.headers, self.limits)
         try:
             self.body = JsonObject.read(self.raw)
         except RecursionError:
@@ -214,28 +212,30 @@ class Exchange:
         """Do `work` as long as the client waits, and tell it what went wrong."""
         self._task = asyncio.current_task()
         try:
-            await _timed(work, limit_s)
-        except ClientLeft:
-            self.status = CLIENT_LEFT
-        except TreadleError as error:
-            await self.fail(error)
+            with _Within(self, limit_s, self._is_late):
+                await work
         except asyncio.CancelledError:
-            if not self._why or self._task is None:
+            if self._why is None or self._task is None:
                 raise
             self._task.uncancel()
-            if self._why == "left":
-                self.status = CLIENT_LEFT
-            else:
-                await self.fail(stopping())
-        except Exception:  # the top of a request
-            _LOGGER.exception("request %s failed", self.id)
-            await self.fail(Broken("the server failed; its log has the reason"))
+            await self._tell(self._why())
+        except Exception as error:  # the top of a request
+            await self._tell(error)
         finally:
             # the next request of the connection may be under way
             if self._watched is not None and self._watched.on_lost == self._left:
                 self._watched.on_lost = None
             if self._watcher is not None:
                 self._watcher.cancel()
+
+    async def _tell(self, error: Exception) -> None:
+        if isinstance(error, ClientLeft):
+            self.status = CLIENT_LEFT
+        elif isinstance(error, TreadleError):
+            await self.fail(error)
+        else:
+            _LOGGER.error("request %s failed", self.id, exc_info=error)
+            await self.fail(Broken("the server failed; its log has the reason"))
 
     def watch(self) -> None:
         """From now on, cancel the work if the client leaves. Its body must have been read.
@@ -258,16 +258,19 @@ class Exchange:
         self._left()
 
     def _left(self) -> None:
-        self._cancel("left")
+        self.cancel(ClientLeft)
 
-    def stop(self) -> None:
-        """End it because the server stops."""
-        self._cancel("stop")
-
-    def _cancel(self, why: str) -> None:
-        if self._task is not None and not self._why:
+    def cancel(self, why: Callable[[], Exception]) -> None:
+        """End it; `why` is what the client is told."""
+        if self._task is not None and self._why is None:
             self._why = why
             self._task.cancel()
+
+    def _is_slow(self) -> Deadline:
+        return Deadline(f"the body did not come within {self.limits.body_s:g} s")
+
+    def _is_late(self) -> Failed:
+        return Failed(f"there was no whole answer within {self.limits.exchange_s:g} s")
 
     # The answer
 
@@ -292,7 +295,7 @@ class Exchange:
     async def _head(self, status: int, headers: Headers) -> None:
         if not is_final(status):
             raise Failed("the upstream gave an answer whose status HTTP does not have")
-        head = [each for each in headers if _NAME.fullmatch(each[0]) and not _CONTROL.search(each[1])]
+        head = [each for each in headers if _FIELD.fullmatch(b"%b:%b" % each)]
         await self.forward({"type": "http.response.start", "status": status, "headers": head})
 
     async def forward(self, message: Message) -> None:
@@ -333,8 +336,9 @@ class Exchange:
 
     def note(self, gate: Gate) -> None:
         """Hand what it took to the accounts, if an upstream was reached."""
-        said = {"id": self.id, "path": self.scope["path"], "model": self.model, "status": self.status}
-        record("request", said)
+        if is_recording():
+            said = {"id": self.id, "path": self.scope["path"], "model": self.model, "status": self.status}
+            record("request", said)
         if self.target is None or self.principal is None:
             return
         tags, metadata = self._labels()
@@ -358,6 +362,8 @@ class Exchange:
     def _labels(self) -> tuple[tuple[str, ...], Mapping[str, object]]:
         """Tags and metadata, of headers and body."""
         body: object = self.body.values.get("metadata")
+        if not isinstance(body, dict) and not self.headers.keys() & _LABELS:
+            return (), EMPTY
         given = dict(cast("dict[str, object]", body)) if isinstance(body, dict) else {}
         named: object = given.pop("tags", None)
         listed = cast("list[object]", named) if isinstance(named, list) else []
@@ -370,12 +376,20 @@ class Exchange:
         return tuple(dict.fromkeys(tag for each in tags if (tag := each.strip()[:256])))[:_TAGS], given
 
 
-async def _timed(work: Awaitable[None], limit_s: float | None) -> None:
-    deadline = asyncio.timeout(limit_s)
-    try:
-        async with deadline:
-            await work
-    except TimeoutError:
-        if not deadline.expired():
-            raise
-        raise Failed(f"there was no whole answer within {limit_s:g} s") from None
+class _Within:
+    """Cancels an exchange that is not done with the block in time; takes a third of what a timeout does."""
+
+    __slots__ = ("_exchange", "_limit_s", "_timer", "_why")
+
+    def __init__(self, exchange: Exchange, limit_s: float | None, why: Callable[[], Exception]) -> None:
+        self._exchange, self._limit_s, self._why = exchange, limit_s, why
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._limit_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._limit_s, self._exchange.cancel, self._why)
+
+    def __exit__(self, *error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,6 +1,8 @@
 """Who may send a request, and what becomes of what it cost: what routes need of keys, limits and accounts."""
 
+import random
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,6 +36,11 @@ def _matches(pattern: str, name: str) -> bool:
     """Whether a name with `*` in it stands for `name`, as those of deployments do."""
     parts = pattern.split("*")
     return len(parts) > 1 and re.fullmatch(".*".join(map(re.escape, parts)), name, re.DOTALL) is not None
+
+
+def unique_id() -> str:
+    """In the order of time, so that an index takes them at its end; its random bits are no secret."""
+    return f"{time.time_ns():016x}{random.getrandbits(48):012x}"  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)

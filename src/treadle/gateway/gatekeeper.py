@@ -85,7 +85,7 @@ class Gatekeeper:
         self.accounts.note(record)
 
     def routes(self) -> list[Route]:
-        return [*key_routes.routes(self.keys), *spend_routes.routes(self.accounts)]
+        return [*key_routes.routes(self.keys), *spend_routes.routes(self.accounts.ledger)]
 
 
 async def _flush(accounts: Accounts) -> None:

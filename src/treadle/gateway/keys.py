@@ -70,6 +70,10 @@ class Keys:
     _wanted: dict[str, None] = field(default_factory=dict[str, None])
     _asking: Lock = field(default_factory=Lock)
     _failed: tuple[float, StorageError] | None = None
+    _master_id: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._master_id = None if self.master_key is None else hashed(self.master_key)
 
     async def principal(self, secret: str) -> Principal:
         """Whose key it is.
@@ -78,7 +82,7 @@ class Keys:
             Unauthorized: there is no such key, or it has expired or is blocked.
         """
         id_ = hashed(secret)
-        if self.master_key is not None and hmac.compare_digest(id_, hashed(self.master_key)):
+        if self._master_id is not None and hmac.compare_digest(id_, self._master_id):
             return MASTER
         key = await self.by_id(id_) if _OURS.fullmatch(secret) else None
         # found by an index of hashes, which tells nobody how much of a guess was right; compared all the same

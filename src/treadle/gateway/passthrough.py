@@ -14,7 +14,7 @@ from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import COST, Exchange
 from treadle.gateway.refusals import REDIRECTS, Refused
-from treadle.models.clients import CONNECT_TIMEOUT_S, session
+from treadle.models.clients import session
 from treadle.models.http import BODY_LIMIT_BYTES, STREAM_LIMIT_BYTES, Endpoint
 from treadle.models.programmatic import BETA_HEADER
 from treadle.models.replies import cost_of
@@ -27,10 +27,10 @@ _CONNECTION = (aiohttp.ClientError, OSError)
 _GIVEN_ON = ("anthropic-version", "openai-beta")
 """Headers of the client that mean something to the provider; its betas are added to ours."""
 _GIVEN_BACK = frozenset(
-    {"content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms", "x-should-retry"}
-    | {"openai-processing-ms", "openai-version", "cache-control"}
+    {b"content-type", b"request-id", b"x-request-id", b"retry-after", b"retry-after-ms", b"x-should-retry"}
+    | {b"openai-processing-ms", b"openai-version", b"cache-control"}
 )
-_GIVEN_BACK_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
+_GIVEN_BACK_PREFIXES = (b"x-ratelimit-", b"anthropic-ratelimit-")
 _BIG = 2**20
 """aiohttp warns about bytes of this length, which it would send in one piece."""
 
@@ -61,20 +61,12 @@ class Passage:
         endpoint = self.target.endpoint
         body = self.body()
         client = await session()
-        way = endpoint.way
-        wait_s = endpoint.timeout_s
         try:
             response = await client.post(
                 endpoint.url + self.path,
                 data=io.BytesIO(body) if len(body) > _BIG else body,
-                headers={**self._headers(endpoint), **way.headers},
-                allow_redirects=False,
-                proxy=way.proxy,
-                proxy_headers=way.proxy_headers,
-                ssl=way.tls,
-                timeout=aiohttp.ClientTimeout(
-                    total=None, connect=min(CONNECT_TIMEOUT_S, wait_s), sock_read=wait_s
-                ),
+                headers=self._headers(),
+                **self.target.options,
             )
         except asyncio.CancelledError:
             self._estimate(Received())
@@ -111,13 +103,15 @@ class Passage:
         if target.name != exchange.model:
             changes["model"] = dumps(target.name)
         if not self.path:  # what counts tokens takes none of them
-            added = target.deployment.parameters.items()
-            changes |= {name: dumps(value) for name, value in added if name not in values}
+            for name, value in target.deployment.parameters.items():
+                if name not in values:
+                    changes[name] = dumps(value)
         if isinstance(metadata := values.get("metadata"), dict):
             sent = self._metadata(cast("dict[str, Any]", metadata))
             if sent != metadata:
                 changes["metadata"] = dumps(sent) if sent else None
-        changes |= dict.fromkeys(values.keys() & target.deployment.client_credentials)
+        if own := target.deployment.client_credentials:
+            changes |= dict.fromkeys(values.keys() & own)
         if target.wire == "chat_completions" and exchange.streamed:
             options: object = values.get("stream_options")
             given = cast("dict[str, Any]", options) if isinstance(options, dict) else {}
@@ -135,10 +129,8 @@ class Passage:
             return {name: value for name, value in given.items() if name == "user_id"}
         return {name: value for name, value in given.items() if isinstance(value, str)}
 
-    def _headers(self, endpoint: Endpoint) -> dict[str, str]:
-        headers = dict(endpoint.headers)
-        # compressed bytes could not be read on the way
-        headers["accept-encoding"] = "identity"
+    def _headers(self) -> dict[str, str]:
+        headers = dict(self.target.headers)
         theirs = self.exchange.headers
         names = _GIVEN_ON
         if self.target.provider is not None and self.target.provider.prefix == GATEWAY:
@@ -255,7 +247,6 @@ def _given_back(response: aiohttp.ClientResponse, endpoint: Endpoint) -> Headers
     headers: Headers = []
     for raw, value in response.raw_headers:
         name = raw.lower()
-        text = name.decode("latin-1")
-        if text in _GIVEN_BACK or text.startswith(_GIVEN_BACK_PREFIXES):
+        if name in _GIVEN_BACK or name.startswith(_GIVEN_BACK_PREFIXES):
             headers.append((name, without(endpoint.secrets, value)))
     return headers

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from treadle.gateway.accounts import Accounts
+from treadle.gateway.ledger import Ledger
 from treadle.gateway.gate import Principal
 from treadle.gateway.refusals import Refused
 from treadle.gateway.stored_routes import route
@@ -22,7 +22,7 @@ class _Asked(BaseModel):
     days: Annotated[int, Field(ge=1, le=3660)] = 30
 
 
-def routes(accounts: Accounts) -> list[Route]:
+def routes(ledger: Ledger) -> list[Route]:
     """The admin sees all, a key what it spent itself."""
 
     async def spend(request: Request) -> Response:
@@ -36,7 +36,7 @@ def routes(accounts: Accounts) -> list[Route]:
             raise Refused(f"{where}: {first['msg']}", param=where) from None
         since = (datetime.now(UTC) - timedelta(days=asked.days - 1)).date().isoformat()
         key_id = None if principal.is_admin else principal.key_id
-        rows = await accounts.spending(asked.by, since, key_id=key_id, limit=MAX_ROWS + 1)
+        rows = await ledger.spending(asked.by, since, key_id=key_id, limit=MAX_ROWS + 1)
         data = [{**row, asked.by: row["name"]} for row in rows[:MAX_ROWS]]
         for row in data:
             del row["name"]

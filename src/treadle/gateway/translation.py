@@ -11,6 +11,7 @@ from treadle.agents.chunks import endings, with_callers
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Delta, Ended, Started
 from treadle.conversation.request import ModelRequest, Reply
+from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import InvalidArgument
 from treadle.gateway.counting import Received
 from treadle.gateway.deployments import Target
@@ -192,6 +193,8 @@ class _Streamed:
     writer: Writer
     sent_at: float = field(default_factory=time.monotonic)
     received: Received = field(default_factory=Received)
+    known: Usage = NO_USAGE
+    """What the upstream said before the end."""
     counted: bool = False
 
     async def go(self, model: Model, request: ModelRequest) -> None:
@@ -202,7 +205,7 @@ class _Streamed:
         except BaseException as error:
             # the upstream worked all the same, unless it said no
             if not self.counted and (self.received.some or isinstance(error, asyncio.CancelledError)):
-                self.exchange.count(self.received.estimate(self.exchange.raw))
+                self.exchange.count(self.received.estimate(self.exchange.raw, self.known))
             raise
         finally:
             talker.cancel()
@@ -211,7 +214,9 @@ class _Streamed:
         await self.exchange.end(b"".join(self.writer.end(reply)))
 
     async def _delta(self, delta: Delta) -> None:
-        if isinstance(delta, Ended):
+        if isinstance(delta, Started):
+            self.known = delta.usage
+        elif isinstance(delta, Ended):
             self.counted = True
             _count(self.exchange, delta, self.received)
         if said := b"".join(self.writer.delta(delta)):

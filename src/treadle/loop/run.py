@@ -34,6 +34,8 @@ _DECLINED: frozenset[str] = frozenset({"content_filter", "refusal"})
 _NOT_FOUND, _FAILED = 404, 500
 _CUT: frozenset[str] = frozenset({"length", "context_window"})
 
+_NOTHING = Message("assistant", ())
+
 NEVER_BEGAN = "not run: the turn ended before it began"
 CUT_OFF = "not run: the reply reached its limit of tokens before the arguments were whole; write less at once"
 FROM_CODE = "not run: {name} is called from code: run code that has `await {name}(...)` in it"
@@ -75,8 +77,8 @@ class Run:
     _native: NativePrograms = field(init=False)
     _telling: Telling = field(init=False)
     _repeats: Repeats = field(default_factory=Repeats, init=False)
-    _text: str = field(default="", init=False)
-    """Of the last reply."""
+    _last: Message = field(default=_NOTHING, init=False)
+    """What the model said last."""
     _cut: str | None = field(default=None, init=False)
     """The id of the call in which the last reply was cut off."""
     _invalid: int = field(default=0, init=False)
@@ -157,7 +159,7 @@ class Run:
         kept = history.add_reply(message)
         if kept is not reply.message:
             reply = replace(reply, message=kept)
-        self._text = said(kept)
+        self._last = kept
         self._cut = _cut_off(reply)
         await self._telling.reply(kept, native=native, streamed=self.streaming)
         if native:
@@ -169,16 +171,24 @@ class Run:
 
     async def _replied(self) -> Reply:
         """What the model says; without the container of before, if the provider has lost it."""
-        try:
-            return await self._complete()
-        except ModelError as error:
-            if self.plan.names_container or not self.history.container or not self._is_lost(error):
-                raise
-        await self._lose_container()
-        return await self._complete()
+        history, only_answer = self.history, self._invalid > 0
+        while True:
+            request = self.plan.request(
+                history.messages, only_answer=only_answer, container=history.container
+            )
+            try:
+                listener = self._telling.listener() if self.streaming else None
+                return await self.plan.model.complete(request, listener)
+            except BaseException as error:
+                self.spending.failed(error)
+                if not self._is_lost(error):
+                    raise
+            await self._lose_container()
 
-    def _is_lost(self, error: ModelError) -> bool:
+    def _is_lost(self, error: BaseException) -> bool:
         """Whether the provider says so of the container. Of one that rested it may know nothing but a 500."""
+        if not self.history.container or self.plan.names_container or not isinstance(error, ModelError):
+            return False
         if error.status == _NOT_FOUND:
             return "container" in str(error).lower()
         return error.status == _FAILED and self.history.container_rested
@@ -189,16 +199,6 @@ class Run:
         for event in self._native.untold():
             await self.emit(event)
         await self.emit(events.Notice("container_expired", EXPIRED))
-
-    async def _complete(self) -> Reply:
-        history, only_answer = self.history, self._invalid > 0
-        request = self.plan.request(history.messages, only_answer=only_answer, container=history.container)
-        try:
-            listener = self._telling.listener() if self.streaming else None
-            return await self.plan.model.complete(request, listener)
-        except BaseException as error:
-            self.spending.failed(error)
-            raise
 
     def _with_text_calls(self, reply: Reply) -> Message | None:
         """The reply's message if its text is calls of tools; an answer that is asked for comes first."""
@@ -215,7 +215,7 @@ class Run:
         declined = "refusal" if refused else reply.stop_reason
         if declined in _DECLINED:
             self.history.settle(NOT_RUN.format(why=f"the reply ended as {declined}"))
-            return Finished("refusal" if declined == "refusal" else "content_filter", self._text)
+            return Finished("refusal" if declined == "refusal" else "content_filter", said(message))
         final = self.plan.final_tool
         if final and any(call.name == final.name and not self._native.makes(call) for call in message.calls):
             return None  # that call is the answer: it costs nothing any more, whatever the limits say
@@ -251,7 +251,7 @@ class Run:
 
     def _stop(self, limit: LimitReached) -> Finished:
         self.history.settle(NOT_RUN.format(why=limit.detail))
-        return Finished("max_turns" if limit.name == "max_turns" else "budget", self._text, limit=limit)
+        return Finished("max_turns" if limit.name == "max_turns" else "budget", said(self._last), limit=limit)
 
     def _take(self, given: Iterable[Given]) -> None:
         names = {call.id: call.name for call in self.history.open_calls}
@@ -261,11 +261,12 @@ class Run:
         """Answer the open calls in their order, as far as that goes without anybody else."""
         calls = deque(self.history.open_calls)
         while calls:
-            tools = self.plan.callable_by(code=self._native.makes(calls[0]))
+            code = self._native.makes(calls[0])
+            tools = self.plan.callable_by(code=code)
             if limit := self._calls.counts.stops(calls[0], tools):
                 return self._stop(limit)
-            window = self._window(calls, tools)
-            outcomes = [await self._admit(call, tools) for call in window]
+            window = self._window(calls, tools, code=code)
+            outcomes = [await self._admit(call, tools, code=code) for call in window]
             if needs := [each for each in outcomes if isinstance(each, Needs)]:
                 self._calls.began |= {each.call.id for each in needs if each.answer}
                 return Waiting(tuple(need(each, self._native.code(each.call)) for each in needs))
@@ -273,7 +274,7 @@ class Run:
                 case [Ready(tool=ProgramTool() as tool) as ready]:
                     stopped = await self._run_program(tool, ready)
                 case _:
-                    stopped = await self._run_window(window, outcomes)
+                    stopped = await self._run_window(window, outcomes, code=code)
             if stopped:
                 return stopped if isinstance(stopped, Waiting) else self._stop(stopped)
         return None
@@ -294,11 +295,10 @@ class Run:
             self.written += self._program.files
             self._program = None
 
-    def _window(self, calls: deque[ToolCall], tools: Mapping[str, Tool]) -> list[ToolCall]:
-        """Takes from `calls` those that may run at the same time."""
+    def _window(self, calls: deque[ToolCall], tools: Mapping[str, Tool], *, code: bool) -> list[ToolCall]:
+        """Takes from `calls` those that may run at the same time. `code`: the provider's makes them."""
         window = [calls.popleft()]
-        code = self._native.makes(window[0])
-        if self.plan.parallel(code=code) == 1 or not _parallel(window[0], tools):
+        if not calls or self.plan.parallel(code=code) == 1 or not _parallel(window[0], tools):
             return window
         while calls and self._native.makes(calls[0]) == code and _parallel(calls[0], tools):
             if self._calls.counts.stops(calls[0], tools):
@@ -306,13 +306,12 @@ class Run:
             window.append(calls.popleft())
         return window
 
-    async def _admit(self, call: ToolCall, tools: Mapping[str, Tool]) -> Outcome:
+    async def _admit(self, call: ToolCall, tools: Mapping[str, Tool], *, code: bool) -> Outcome:
         found = self._found.get(call.id)
         if found and not (isinstance(found, Needs) and self._calls.decided(call)):
             return found
         if self._finished and not self._finished.invalid:
             return ToolResult(call.id, ONLY_THE_ANSWER, is_error=True)
-        code = self._native.makes(call)
         if self.plan.final_tool and call.name == self.plan.final_tool.name and not code:
             return await self._take_answer(call)
         refusal = CUT_OFF if call.id == self._cut else ONLY_THE_ANSWER if self._invalid else ""
@@ -343,12 +342,12 @@ class Run:
         return ToolResult(call.id, "this is the final answer")
 
     async def _run_window(
-        self, calls: Sequence[ToolCall], outcomes: Sequence[Outcome]
+        self, calls: Sequence[ToolCall], outcomes: Sequence[Outcome], *, code: bool
     ) -> LimitReached | None:
         """Run calls at the same time; their results are told in the order of the calls."""
         if len(calls) == 1:
             return await self._tell(calls[0], await self._calls.result(outcomes[0]))
-        limiter = anyio.CapacityLimiter(self.plan.parallel(code=self._native.makes(calls[0])))
+        limiter = anyio.CapacityLimiter(self.plan.parallel(code=code))
         ended = {call.id: anyio.Event() for call in calls}
         limit: LimitReached | None = None
 

@@ -8,6 +8,8 @@ from treadle.loop.calls import Emit
 from treadle.loop.native import NativePrograms
 from treadle.models.base import OnDelta
 
+_WORDS = (Text, Refusal)
+
 
 @dataclass(slots=True)
 class Telling:
@@ -21,18 +23,21 @@ class Telling:
 
     async def reply(self, message: Message, *, native: bool, streamed: bool) -> None:
         """Tell of a reply, or what its stream left out. `native`: it has something of the provider's code."""
-        # what such code came to is told where it stands
-        parts = [Message("assistant", (block,)) for block in message.blocks] if native else [message]
-        for part in parts:
+        if not native:
             if not streamed:
-                if thinking := part.thinking:
-                    await self.emit(events.Reasoning(thinking))
-                if text := said(part):
-                    await self.text(text)
-            if native:
-                await self._code(part.blocks[0])
-        if native:
-            self.programs.paused(message)
+                await self._words(message)
+            return
+        for block in message.blocks:  # what such code came to is told where it stands
+            if not streamed:
+                await self._words(Message("assistant", (block,)))
+            await self._code(block)
+        self.programs.paused(message)
+
+    async def _words(self, message: Message) -> None:
+        if thinking := message.thinking:
+            await self.emit(events.Reasoning(thinking))
+        if text := said(message):
+            await self.text(text)
 
     async def text(self, text: str) -> None:
         self.texts.append(text)
@@ -63,7 +68,7 @@ class Telling:
                     blocks[index] = block
                     if isinstance(block, Text) and block.text:  # whole from its first event on
                         await self.text(block.text)
-                case TextAdded(index, text) if isinstance(blocks.get(index), Text | Refusal):
+                case TextAdded(index, text) if isinstance(blocks.get(index), _WORDS):
                     await self.text(text)
                 case TextAdded(index, text) if isinstance(blocks.get(index), Thinking):
                     await self.emit(events.Reasoning(text))

@@ -219,7 +219,7 @@ class Turn:
         if before is not None:
             try:
                 after = await self.terms.sandbox.snapshot()
-                found = await anyio.to_thread.run_sync(changes, before, after)
+                found = await anyio.to_thread.run_sync(changes, before, after) if after is not before else []
                 files += [events.FileChange(change.path, change.kind, change.diff) for change in found]
             except TreadleError as error:  # a tool took the workspace away; the answer is not lost for it
                 end = end if end.error else replace(end, stop="runtime_error", error=error)

@@ -56,7 +56,7 @@ class Bedrock(AnthropicMessages):
         endpoint = self.endpoint
         if stream:
             endpoint = replace(endpoint, url=f"{endpoint.url}-with-response-stream", frames=Frames)
-        return endpoint, encode_request(request, body, self.head, without=("model", "stream"))
+        return endpoint, encode_request(request, body, self.draft, without=("model", "stream"))
 
 
 def _about_code(said: str) -> bool:

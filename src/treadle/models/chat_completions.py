@@ -8,11 +8,11 @@ from treadle.conversation.blocks import EMPTY, Message
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.models.base import Abilities, OnDelta
 from treadle.models.http import Endpoint, call
-from treadle.models.replies import finished, forward, reading
+from treadle.models.replies import Reading, finished, forward
 from treadle.wire.chat_completions.messages import Dialect, write_message
 from treadle.wire.chat_completions.requests import encode_request, write_head
 from treadle.wire.chat_completions.responses import read_response
-from treadle.wire.json_text import Head, check_json
+from treadle.wire.json_text import Draft, check_json
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ChatCompletions:
     """Whether the provider knows `stream_options`; the others send the usage unasked, or not at all."""
     body: Mapping[str, object] = field(default_factory=lambda: EMPTY, repr=False)
     """Further top-level fields of each request (`extra_body`)."""
-    head: Head = field(default_factory=Head, init=False, repr=False, compare=False)
+    draft: Draft = field(default_factory=Draft, init=False, repr=False, compare=False)
 
     def check(self, request: ModelRequest) -> None:
         """Raises `InvalidArgument` for what this wire cannot say."""
@@ -37,8 +37,8 @@ class ChatCompletions:
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         if on_delta is None:
-            answer = await call(self.endpoint, encode_request(request, self.dialect, self.body, self.head))
-            with reading(self.endpoint):
+            answer = await call(self.endpoint, encode_request(request, self.dialect, self.body, self.draft))
+            with Reading(self.endpoint):
                 return self._finished(read_response(answer.body), answer.headers)
         return await self._stream(request, on_delta)
 
@@ -52,12 +52,12 @@ class ChatCompletions:
         reader, fold = Reader(), Fold("chat_completions")
 
         async def chunk(event: Mapping[str, Any]) -> None:
-            with reading(self.endpoint):
+            with Reading(self.endpoint):
                 deltas = list(reader.feed(event))
             await forward(deltas, fold, on_delta)
 
-        answer = await call(self.endpoint, encode_request(request, self.dialect, streamed, self.head), chunk)
-        with reading(self.endpoint):
+        answer = await call(self.endpoint, encode_request(request, self.dialect, streamed, self.draft), chunk)
+        with Reading(self.endpoint):
             deltas = list(reader.end())
         await forward(deltas, fold, on_delta)
         return self._finished(fold.reply(), answer.headers)

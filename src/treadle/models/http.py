@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import aiohttp
 import anyio
 
+from treadle.conversation.blocks import immutable
 from treadle.errors import BadResponse, InvalidArgument, ModelError, ModelUnavailable
 from treadle.models.clients import Way, session, way_to
 from treadle.models.failures import MIN_SECRET_CHARS, failure, is_retried
@@ -99,7 +100,7 @@ class Endpoint:
         return [secret for secret in (self.secret, *theirs) if len(secret) >= MIN_SECRET_CHARS]
 
 
-@dataclass(frozen=True)
+@immutable
 class Answer:
     body: Mapping[str, Any]
     headers: Mapping[str, str]

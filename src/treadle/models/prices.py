@@ -1,13 +1,16 @@
 """What a model call costs, by the price table that the package `genai-prices` carries along."""
 
 import math
+import time
 from collections.abc import Mapping
-from functools import cache
+from decimal import Decimal
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, cast
+from operator import mul
+from typing import Any, NamedTuple, cast
 
-from treadle.conversation.usage import Usage
+from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.telemetry import record
 
 PRICED: Mapping[str, str] = {
@@ -55,11 +58,15 @@ def price(provider: str, model: str, usage: Usage) -> float | None:
             every name that it sees.
         usage: of one call. A sum over calls has no price: some prices rise with the length of the prompt.
     """
-    table = _table() if provider in PRICED and _tells_all(usage) else None
-    if table is None:
+    if provider not in PRICED or not _tells_all(usage):
         return None
     try:
-        return _price(table, PRICED[provider], model, usage)
+        minute = int(time.time()) // 60
+        starts = _starts(provider, model, minute)
+        if starts is None:
+            return None
+        least = max((start for start in starts if start < usage.input_tokens), default=0) + 1
+        return _rates(provider, model, minute, least).price(usage)
     except Exception as error:  # strangers' code: accounting never fails a turn
         record("no price", {"provider": provider, "model": model, "error": type(error).__name__})
         return None
@@ -89,9 +96,73 @@ def _tells_all(usage: Usage) -> bool:
     return usage.input_tokens > 0 and usage.audio_tokens == 0
 
 
-def _price(table: Any, provider_id: str, model: str, usage: Usage) -> float | None:
+# The table takes longer for one answer than a gateway has for a request, so it is asked for its rates: once a
+# minute, since some change with the time of day.
+
+
+@lru_cache(maxsize=1024)
+def _starts(provider: str, model: str, minute: int) -> tuple[int, ...] | None:
+    """Above how many tokens of a prompt other rates hold; None: there is no price."""
+    if _table() is None:
+        return None
+    try:
+        prices = _asked(provider, model, NO_USAGE).model_price
+    except Exception as error:  # strangers' code
+        record("no price", {"provider": provider, "model": model, "error": type(error).__name__})
+        return None
+    if prices.input_mtok is None:  # the sum takes tokens without a price for free
+        return None
+    tiers = (tier for each in vars(prices).values() for tier in getattr(each, "tiers", ()))
+    return tuple({tier.start for tier in tiers})
+
+
+@lru_cache(maxsize=1024)
+def _rates(provider: str, model: str, minute: int, least: int) -> "_Rates":
+    """The rates for prompts of `least` tokens, and of more up to the next of the starts."""
+
+    def total(**counts: int) -> Decimal:
+        return Decimal(_asked(provider, model, Usage(**counts)).total_price)
+
+    fee, prompt = total(), total(input_tokens=least)
+    return _Rates(
+        fee,
+        (prompt - fee) / least,
+        (total(input_tokens=least, cached_tokens=least) - fee) / least,
+        (total(input_tokens=least, cache_write_tokens=least) - fee) / least,
+        (total(input_tokens=least, output_tokens=_MANY) - prompt) / _MANY,
+        (total(input_tokens=least, output_tokens=_MANY, reasoning_tokens=_MANY) - prompt) / _MANY,
+        _asked(provider, model, NO_USAGE).model_price.output_mtok is not None,
+    )
+
+
+_MANY = 1_000_000
+
+
+class _Rates(NamedTuple):
+    """US dollars of a request, and of a token of each kind."""
+
+    fee: Decimal
+    fresh: Decimal
+    cached: Decimal
+    written: Decimal
+    output: Decimal
+    reasoning: Decimal
+    sells_output: bool
+
+    def price(self, usage: Usage) -> float | None:
+        fresh = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+        plain = usage.output_tokens - usage.reasoning_tokens
+        counts = (fresh, usage.cached_tokens, usage.cache_write_tokens, plain, usage.reasoning_tokens)
+        if min(counts) < 0 or (usage.output_tokens and not self.sells_output):
+            return None
+        cost = float(self.fee + sum(map(mul, counts, self[1:6])))
+        return cost if math.isfinite(cost) and cost >= 0 else None
+
+
+def _asked(provider: str, model: str, usage: Usage) -> Any:
     # the parts are within `input_tokens` and `output_tokens`, as in `Usage`; a part without a price of its
     # own has that of the whole
+    table = _table()
     tokens = table.Usage(
         input_tokens=usage.input_tokens,
         cache_read_tokens=usage.cached_tokens,
@@ -99,10 +170,4 @@ def _price(table: Any, provider_id: str, model: str, usage: Usage) -> float | No
         output_tokens=usage.output_tokens,
         output_reasoning_tokens=usage.reasoning_tokens,
     )
-    found = table.calc_price(tokens, model, provider_id=provider_id)
-    prices = found.model_price
-    # the sum takes tokens without a price for free
-    if prices.input_mtok is None or (usage.output_tokens and prices.output_mtok is None):
-        return None
-    cost = float(found.total_price)
-    return cost if math.isfinite(cost) and cost >= 0 else None
+    return table.calc_price(tokens, model, provider_id=PRICED[provider])

@@ -1,11 +1,11 @@
 """What every client does with a reply: hand its deltas on, and read what the headers say."""
 
 import math
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from treadle.conversation.blocks import immutable
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import COST_LIMIT
 from treadle.errors import BadResponse
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 COST_HEADERS = ("x-litellm-response-cost", "llm_provider-x-litellm-response-cost")
 
 
-@contextmanager
-def reading(endpoint: Endpoint) -> Generator[None]:
+@immutable
+class Reading:
     """Takes the key out of what the wires say of an answer that they cannot read, and shortens it then."""
-    try:
-        yield
-    except BadResponse as error:
-        said = endpoint.masked(str(error))[:MESSAGE_LIMIT]
-        # no cause: it would quote the key
-        raise BadResponse(said, provider=endpoint.provider) from None
+
+    endpoint: Endpoint
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, BadResponse):
+            said = self.endpoint.masked(str(error))[:MESSAGE_LIMIT]
+            # no cause: it would quote the key
+            raise BadResponse(said, provider=self.endpoint.provider) from None
 
 
 async def forward(deltas: "Iterable[Delta]", fold: "Fold", on_delta: OnDelta) -> None:

@@ -3,15 +3,16 @@
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
 from sqlalchemy import URL, Connection, Table, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql import text
 
@@ -25,6 +26,8 @@ READERS = 4
 """Connections that only read, on SQLite; one writes."""
 CONNECTIONS = 10
 """On PostgreSQL."""
+_ROWS = 128
+"""That one statement inserts."""
 _ALONE = 0x7472656164
 """Number of the advisory lock."""
 
@@ -35,6 +38,10 @@ _log = logging.getLogger(__name__)
 logging.getLogger("aiosqlite").setLevel(logging.INFO)  # below it logs each statement with what is written
 
 Insert = sqlite.Insert | postgresql.Insert
+
+
+class Unstorable(StorageError):
+    """The database is there, and does not take what it was given."""
 
 
 class Database:
@@ -56,6 +63,7 @@ class Database:
         self._writer, self._reader = (_on_sqlite if is_file(self.url) else _on_postgresql)(
             self.url, deadline_s
         )
+        self._statements: dict[tuple[str, int], str] = {}
 
     @staticmethod
     @asynccontextmanager
@@ -120,19 +128,53 @@ class Database:
         """An INSERT that may say what is to happen where the row is there already."""
         return postgresql.insert(table) if self.is_shared else sqlite.insert(table)
 
+    async def insert_rows(
+        self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[object, ...]]
+    ) -> set[Any]:
+        """Insert rows, but for those whose primary key is there already; past the ORM, which takes long.
+
+        Args:
+            connection: a transaction.
+            table: its primary key is the first column.
+            rows: values in the order of the columns; JSON as text.
+
+        Returns:
+            The primary keys of those that were not there.
+        """
+        new: set[Any] = set()
+        at = 0
+        while at < len(rows):
+            size = min(_ROWS, 1 << (len(rows) - at).bit_length() - 1)  # few sizes: few statements are kept
+            values = tuple(chain.from_iterable(rows[at : at + size]))
+            found = await connection.exec_driver_sql(self._inserting(table, size), values)
+            new.update(found.scalars())
+            at += size
+        return new
+
+    def _inserting(self, table: Table, rows: int) -> str:
+        known = self._statements.get((table.name, rows))
+        if known is None:
+            values = [dict.fromkeys(table.columns.keys())] * rows
+            statement = self.insert(table).values(values).on_conflict_do_nothing()
+            returning = statement.returning(*table.primary_key.columns)
+            known = str(returning.compile(dialect=self._writer.dialect))
+            self._statements[table.name, rows] = known
+        return known
+
     @asynccontextmanager
     async def _told(self) -> AsyncGenerator[None]:
         try:
             yield
         except DBAPIError as error:
-            raise self._failure(str(error.orig)) from error
+            kind = Unstorable if _is_of_content(error) else StorageError
+            raise kind(self._failed(str(error.orig))) from error
         except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
-            raise self._failure(str(error) or "it did not answer in time") from error
+            raise StorageError(self._failed(str(error) or "it did not answer in time")) from error
 
-    def _failure(self, reason: str) -> StorageError:
+    def _failed(self, reason: str) -> str:
         if self.url.password:
             reason = reason.replace(str(self.url.password), "***")
-        return StorageError(f"the database {shown(self.url)} failed: {reason}")
+        return f"the database {shown(self.url)} failed: {reason}"
 
     async def _check_tables(self, *, may_upgrade: bool) -> None:
         async with self.read() as connection:
@@ -183,6 +225,12 @@ def is_file(url: URL) -> bool:
 def shown(url: URL) -> str:
     """The URL for a human, without its password."""
     return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+
+
+def _is_of_content(error: DBAPIError) -> bool:
+    """Whether the same statement with other values would have been taken."""
+    state = str(getattr(error.orig, "sqlstate", None) or "")  # PostgreSQL's: 22 data, 23 integrity, 54 limits
+    return isinstance(error, DataError | IntegrityError) or state[:2] in ("22", "23", "54")
 
 
 def _make_file(url: URL, deadline_s: float) -> None:

@@ -58,7 +58,7 @@ def words(text: str) -> list[str]:
         Stripping", 1980, step 1c.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    found = (word[:MAX_WORD_CHARS] for word in _WORD.findall(folded))
+    found = dict.fromkeys(word[:MAX_WORD_CHARS] for word in _WORD.findall(folded))
     return list(dict.fromkeys(_stem(word) for word in found if word not in _STOP))
 
 

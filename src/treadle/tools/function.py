@@ -184,13 +184,17 @@ class FunctionTool:
         """Run with checked arguments; raises what the function raises."""
         named = dict(arguments)
         placed = [named.pop(name) for name in self._description.positional]
-        call = partial(self._function, *placed, **named)
         if self._is_async:
-            value: object = call()
+            value = self._function(*placed, **named)
         else:
+            call = partial(self._function, *placed, **named)
             value = await (self._threads or shared_threads()).run(_output_or_promise, call)
         try:
-            return to_output(await _settled(value))
+            while isawaitable(value):
+                value = await value
+            if isinstance(value, AsyncIterable):
+                value = await _items(cast("AsyncIterable[object]", value))
+            return to_output(value)
         except SystemExit as error:  # from an async function; out of a task it would end the loop
             raise RuntimeError(f"tool raised SystemExit: {error}") from error
 
@@ -273,12 +277,7 @@ def _output_or_promise(call: Callable[[], object]) -> object:
     return to_output(value)
 
 
-async def _settled(value: object) -> object:
-    while isawaitable(value):
-        value = await value
-    if not isinstance(value, AsyncIterable):
-        return value
-    stream = cast("AsyncIterable[object]", value)
+async def _items(stream: AsyncIterable[object]) -> list[object]:
     items: list[object] = []
     # A generator that is left half-way is closed here and now, not whenever it is collected.
     async with aclosing(stream) if isasyncgen(stream) else nullcontext():

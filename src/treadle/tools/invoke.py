@@ -13,10 +13,11 @@ from treadle.conversation.events import Decision
 from treadle.tools.approval import Permissions, denied, needs_approval
 from treadle.tools.function import explain
 from treadle.tools.results import fit, json_value
-from treadle.tools.toolset import Tool
+from treadle.tools.toolset import Tool, ToolOutput
 
 MAX_ARGUMENTS_CHARS = 10_000_000
 MAX_NOTE_CHARS = 4_000
+_decode = json.JSONDecoder().decode
 
 
 @immutable
@@ -51,7 +52,7 @@ def parse(arguments: str) -> dict[str, object]:
     if len(arguments) > MAX_ARGUMENTS_CHARS:
         raise ValueError(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
     try:
-        parsed: object = json.loads(arguments)
+        parsed: object = _decode(arguments)
     except RecursionError:
         raise ValueError("the arguments are nested too deeply") from None
     if not isinstance(parsed, dict):
@@ -96,34 +97,27 @@ def admit(
 
 async def invoke(ready: Ready) -> ToolResult:
     """Run an admitted call. Whatever the tool raises is told to the model; cancelling it cancels the tool."""
-    result = await _result(ready)
-    return noted(result, ready.note) if ready.note else result
-
-
-async def _result(ready: Ready) -> ToolResult:
     limit_s = ready.tool.policy.timeout_s
     try:
-        if limit_s is None:
-            return await _run(ready)
-        with anyio.move_on_after(limit_s) as scope:
-            return await _run(ready)
+        output = await (ready.tool.run(ready.arguments) if limit_s is None else _in_time(ready, limit_s))
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():  # it is we who are cancelled, and not something inside the tool
             raise
-        return ToolResult(ready.call.id, explain(error), is_error=True)
+        output = ToolOutput(explain(error), is_error=True)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # strangers' code: whatever else it raises is the tool's own failure
-        return ToolResult(ready.call.id, explain(error), is_error=True)
-    assert scope.cancelled_caught
+        output = ToolOutput(explain(error), is_error=True)
+    result = ToolResult(ready.call.id, output.content, output.is_error)
+    return noted(result, ready.note) if ready.note else result
+
+
+async def _in_time(ready: Ready, limit_s: float) -> ToolOutput:
+    with anyio.move_on_after(limit_s):
+        return await ready.tool.run(ready.arguments)
     late = f"TimeoutError: {ready.call.name} was still running after {limit_s:g} s and was given up"
-    return ToolResult(ready.call.id, late, is_error=True)
-
-
-async def _run(ready: Ready) -> ToolResult:
-    output = await ready.tool.run(ready.arguments)
-    return ToolResult(ready.call.id, output.content, output.is_error)
+    return ToolOutput(late, is_error=True)
 
 
 def noted(result: ToolResult, note: str) -> ToolResult:

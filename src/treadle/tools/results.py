@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from enum import Enum
 from pathlib import PurePath
-from typing import cast
+from typing import TypeAlias, cast
 from uuid import UUID
 
 from treadle.conversation.blocks import ResultBlock, Text
@@ -35,6 +35,7 @@ _NOTE_CHARS = 100
 _DIGITS_BITS = 2000  # Python may be told to refuse decimal text of more than 640 digits, no fewer
 
 _COMPOUND = object()
+_PARTS: TypeAlias = ResultBlock | str
 
 
 def to_output(value: object, *, max_chars: int = MAX_RESULT_CHARS) -> ToolOutput:
@@ -103,7 +104,7 @@ def _encodable(text: str) -> str:
 def _blocks(value: object, max_chars: int) -> tuple[ResultBlock, ...]:
     """The blocks that `value` is made of, or none."""
     items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
-    parts = [item for item in items if isinstance(item, ResultBlock | str)]
+    parts = [item for item in items if isinstance(item, _PARTS)]
     if len(parts) < len(items) or all(isinstance(part, str) for part in parts):
         return ()
     return tuple(_block(part, max_chars) for part in parts)

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 from treadle.wire.json_text import finite, no_constant
 
-_SPACE = re.compile(r"[ \t\n\r]*")
+_S = r"[ \t\n\r]*"
+_OPEN, _CLOSE, _COMMA, _COLON = (re.compile(f"{_S}{re.escape(each)}{_S}") for each in "{},:")
+_PLAIN_NAME = re.compile(rf'"([A-Za-z0-9_-]+)"{_S}:{_S}')
+"""Of nearly all members: nothing in it is escaped."""
 _DECODER = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)
 
 
@@ -39,22 +42,18 @@ class JsonObject:
         text = raw.decode("utf-8")
         values: dict[str, Any] = {}
         places: dict[str, _Place] = {}
-        at = _past(text, _after_space(text, 0), "{", "no JSON object begins")
-        if text[at : at + 1] == "}":
-            at += 1
-        else:
-            while True:
-                name, place, value = _member(text, at)
-                if name in values:
-                    raise ValueError(f"it names {name[:60]!r} twice")
-                values[name], places[name] = value, place
-                at = _after_space(text, place.end)
-                if text[at : at + 1] == "}":
-                    at += 1
-                    break
-                at = _past(text, at, ",", "a comma is missing")
-        if (end := _after_space(text, at)) != len(text):
-            raise ValueError(f"there is more behind its end, at character {end}")
+        at = _past(_OPEN, text, 0, "no JSON object begins")
+        closing = _CLOSE.match(text, at)
+        while closing is None:
+            name, place, value = _member(text, at)
+            if name in values:
+                raise ValueError(f"it names {name[:60]!r} twice")
+            values[name], places[name] = value, place
+            closing = _CLOSE.match(text, place.end)
+            if closing is None:
+                at = _past(_COMMA, text, place.end, "a comma is missing")
+        if closing.end() != len(text):
+            raise ValueError(f"there is more behind its end, at character {closing.end()}")
         return cls(text, values, places)
 
     def edited(self, changes: Mapping[str, str | None]) -> str:
@@ -76,22 +75,21 @@ class JsonObject:
         return f"{{{','.join(members)}}}"
 
 
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-def _past(text: str, at: int, character: str, lacking: str) -> int:
-    """The place behind `character` and what space follows it."""
-    if text[at : at + 1] != character:
+def _past(mark: re.Pattern[str], text: str, at: int, lacking: str) -> int:
+    """The place behind `mark`, which has the space around it."""
+    found = mark.match(text, at)
+    if found is None:
         raise ValueError(f"{lacking} at character {at}")
-    return _after_space(text, at + 1)
+    return found.end()
 
 
 def _member(text: str, at: int) -> tuple[str, _Place, Any]:
-    if text[at : at + 1] != '"':
-        raise ValueError(f"a name in quotes is missing at character {at}")
-    name, end = _DECODER.raw_decode(text, at)
-    start = _past(text, _after_space(text, end), ":", "a colon is missing")
+    if plain := _PLAIN_NAME.match(text, at):
+        name, start = plain[1], plain.end()
+    else:
+        if text[at : at + 1] != '"':
+            raise ValueError(f"a name in quotes is missing at character {at}")
+        name, end = _DECODER.raw_decode(text, at)
+        start = _past(_COLON, text, end, "a colon is missing")
     value, end = _DECODER.raw_decode(text, start)
     return name, _Place(at, start, end), value

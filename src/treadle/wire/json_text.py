@@ -160,33 +160,50 @@ def arguments_text(arguments: str) -> str:
     return arguments if is_object(arguments) else dumps(arguments_object(arguments))
 
 
-class Head:
-    """The text of what stands before the messages of a request: from step to step it seldom changes."""
+class Draft:
+    """The text of the last request of a conversation: from one to the next, it seldom changes but at its end.
+
+    What belongs together is read and written as one, since threads may share a client.
+    """
 
     def __init__(self) -> None:
-        self._parts: tuple[object, ...] | None = None
-        self._text = ""
+        self._head: tuple[tuple[object, ...] | None, str] = (None, "")
+        self._messages: tuple[str, tuple[Message, ...], str] = ("", (), "")
 
-    def text(self, parts: tuple[object, ...], write: Callable[[], Mapping[str, object]]) -> str:
+    def head(self, parts: tuple[object, ...], write: Callable[[], Mapping[str, object]]) -> str:
         """What `write` gives, as JSON; it is asked again when `parts`, from which it makes that, differ."""
-        if parts != self._parts:
-            self._text, self._parts = dumps(write()), parts
-        return self._text
+        known, text = self._head
+        if parts != known:
+            text = dumps(write())
+            self._head = parts, text
+        return text
+
+    def messages(self, messages: tuple[Message, ...], key: str, encode: Encode) -> str:
+        """`messages` as JSON with commas between them: only those that are new are looked at.
+
+        Args:
+            messages: the conversation.
+            key: of what `encode` does: each message is encoded once a key.
+            encode: see `Encode`.
+        """
+        last_key, last, text = self._messages
+        if key != last_key or messages[: len(last)] != last:
+            last, text = (), ""
+        new = (_text(message, key, encode) for message in messages[len(last) :])
+        text = ",".join(filter(None, (text, *new)))
+        self._messages = key, messages, text
+        return text
 
 
-def body(head: str, messages: Iterable[str]) -> bytes:
-    """A request body of `head`, the JSON of an object, and `messages`, of which each is JSON, or empty."""
-    return f'{head[:-1]},"messages":[{",".join(filter(None, messages))}]}}'.encode("ascii")
+def _text(message: Message, key: str, encode: Encode) -> str:
+    if key not in message.encoded:
+        message.encoded[key] = dumps(list(encode(message)))[1:-1]
+    return message.encoded[key]
 
 
-def remembered(messages: Iterable[Message], key: str, encode: Encode) -> list[str]:
-    """Each message as JSON text, computed once a `key`: a long conversation is sent again at each call."""
-    return [message.encoded.get(key) or _remember(message, key, encode) for message in messages]
-
-
-def _remember(message: Message, key: str, encode: Encode) -> str:
-    message.encoded[key] = text = dumps(list(encode(message)))[1:-1]
-    return text
+def body(head: str, messages: str) -> bytes:
+    """A request body of `head`, the JSON of an object, and `messages`, as a `Draft` gives them."""
+    return f'{head[:-1]},"messages":[{messages}]}}'.encode("ascii")
 
 
 def data_url(media_type: str, data: str) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 import random
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from tests.gateway.stored.clients import Client
 from treadle.conversation.usage import Usage
 from treadle.errors import StorageError
 from treadle.gateway import accounts as accounts_module
-from treadle.gateway.accounts import BATCH, EVERY_S, FULL, MAX_METADATA_BYTES, MAX_TAGS, Accounts
+from treadle.gateway import ledger as ledger_module
+from treadle.gateway.accounts import BATCH, EVERY_S, FULL, Accounts
 from treadle.gateway.files import Files
 from treadle.gateway.gate import Principal, Spent
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.keys import Key, Keys
+from treadle.gateway.ledger import MAX_METADATA_BYTES, MAX_TAGS
 from treadle.gateway.limits import Limits
 from treadle.gateway.refusals import OverLimit
 from treadle.storage.database import Database
@@ -382,6 +385,41 @@ async def test_what_a_client_or_an_upstream_said_stops_no_batch(
         assert second.metadata.keys() == {"dropped"}
 
 
+@pytest.mark.parametrize(
+    "poison", [{"status": 2**70}, {"upstream_model": None}, {"duration_s": None}], ids=["driver", "code", "table"]
+)
+async def test_a_record_that_the_database_does_not_take_is_dropped_and_no_other(
+    database_url: str, poison: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Database.open(database_url) as database:
+        async with Gatekeeper.open(database) as gate:
+            key = await new(gate.keys)
+            bad = replace(spent(key.principal), request_id="req_bad", **poison)
+            for number in range(7):
+                gate.spent(bad if number == 4 else spent(key.principal))
+            await gate.accounts.flush()
+            await gate.accounts.flush()
+            found = await Keys(database).by_id(key.id)
+
+        assert len(await rows_of(database, spend)) == 6
+        assert {row.requests for row in await rows_of(database, spend_days)} == {6}
+        assert found is not None
+        assert found.spent == 6 * 0.25
+    assert caplog.text.count("the record of request req_bad cannot be stored: it is dropped") == 1
+
+
+async def test_records_wait_for_a_database_that_is_locked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    async with Database.open(url, deadline_s=0.05) as database:
+        accounts = Accounts(database, Keys(database), Limits(database))
+        accounts.note(spent(Principal("k")))
+        async with Database.open(url) as other, other.begin():
+            with pytest.raises(StorageError, match="locked"):
+                await accounts.flush()
+        await accounts.flush()
+        assert len(await rows_of(database, spend)) == 1
+
+
 async def test_two_programs_that_write_at_once_lose_nothing(database_url: str) -> None:
     async with Database.open(database_url) as one, Database.open(database_url) as other:
         keys = [await new(Keys(one)) for _ in range(5)]
@@ -491,7 +529,7 @@ async def test_a_request_cannot_push_out_what_its_key_says(database_url: str) ->
 async def test_names_that_clients_make_up_do_not_fill_the_sums(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts_module, "MAX_NAMES", 3)
+    monkeypatch.setattr(ledger_module, "MAX_NAMES", 3)
     async with Database.open(database_url) as database:
         async with Gatekeeper.open(database) as gate:
             for n in range(6):
@@ -512,4 +550,4 @@ async def test_a_cost_beyond_reason_stays_a_number(cost: float, database_url: st
                 gate.spent(spent(Principal("k"), cost=cost))
         rows = await rows_of(database, spend_days)
 
-    assert {row.cost for row in rows} <= {0.0, 3 * accounts_module.MAX_DOLLARS}
+    assert {row.cost for row in rows} <= {0.0, 3 * ledger_module.MAX_DOLLARS}

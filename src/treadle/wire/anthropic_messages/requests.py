@@ -16,7 +16,7 @@ from treadle.wire.anthropic_messages.messages import (
     write_sendable,
 )
 from treadle.wire.json_schema import closed, strict
-from treadle.wire.json_text import Head, check_kinds
+from treadle.wire.json_text import Draft, check_kinds
 
 # Why a parameter of Chat Completions cannot be said on this wire. What is in no table here passes as it is.
 _NO_COUNTERPART = {
@@ -197,7 +197,7 @@ def write_request(request: ModelRequest) -> dict[str, object]:
 def encode_request(
     request: ModelRequest,
     more: Mapping[str, object] = EMPTY,
-    head: Head | None = None,
+    draft: Draft | None = None,
     without: Collection[str] = (),
 ) -> bytes:
     """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life.
@@ -205,19 +205,19 @@ def encode_request(
     Args:
         request: the request.
         more: top-level fields.
-        head: of the last request of the conversation, if there was one; it is kept up to date.
+        draft: of the last request of the conversation, if there was one; it is kept up to date.
         without: top-level fields that are left out.
     """
     leading = _leading_system(request.messages)
-    texts = json_text.remembered(request.messages[leading:], WIRE, write_message)
+    draft = draft or Draft()
     parts = (*request.beside_messages, request.messages[:leading], _lacks_tools(request), more)
 
     def write() -> dict[str, object]:
         fields = {**write_head(request), **more}
         return {name: value for name, value in fields.items() if name not in without}
 
-    text = (head or Head()).text(parts, write)
-    return json_text.body(text, texts)
+    messages = draft.messages(request.messages[leading:], WIRE, write_message)
+    return json_text.body(draft.head(parts, write), messages)
 
 
 def _lacks_tools(request: ModelRequest) -> bool:

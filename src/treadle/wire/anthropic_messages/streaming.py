@@ -85,7 +85,8 @@ class Reader:
 
     def _start(self, message: dict[str, Any]) -> Iterator[Delta]:
         self._raw = {name: value for name, value in message.items() if name != "content"}
-        yield Started(str(message.get("id") or ""), str(message.get("model") or ""), wire=WIRE)
+        usage = read_usage(message.get("usage"))
+        yield Started(str(message.get("id") or ""), str(message.get("model") or ""), wire=WIRE, usage=usage)
         # a resumed pause comes whole in its first event
         for index, block in enumerate(message.get("content") or ()):
             yield BlockStarted(index, read_block(dict(block)))

@@ -33,6 +33,12 @@ RESPONSE_ONLY = frozenset({"annotations", "function_call", "role", "index"})
 _CALL_ID_LIMIT = 40
 """Characters. Source: OpenAI's refusal of a longer one, `string_above_max_length`."""
 
+_CONTENT = (Text, Opaque, Image, Document)
+_MESSAGE_FIELDS = frozenset({"role", "content", "refusal", "tool_calls"})
+_CALL_FIELDS = frozenset({"id", "type", "function", "custom", "index", "caller"})
+_SAID_BESIDE = ("tool_calls", "refusal", "audio")
+_FUNCTION_FIELDS = frozenset({"name", "arguments"})
+
 # Fields beside the content that say what thinking blocks say.
 REASONING = frozenset({"reasoning_content", "reasoning", "thinking_blocks"})
 
@@ -139,16 +145,18 @@ def _write_assistant(message: Message, dialect: Dialect) -> dict[str, object]:
             written["audio"] = {"id": cast("dict[str, object]", audio).get("id")}
     elif dialect.extended:
         written |= thinking_fields(message)
-    if written["content"] is None and not written.keys() & {"tool_calls", "refusal", "audio"}:
+    if written["content"] is None and written.keys().isdisjoint(_SAID_BESIDE):
         written["content"] = ""
     return written
 
 
 def _assistant_content(message: Message, *, own: bool) -> object:
     """Text joined, where nothing but text was said: not every server takes a list from the assistant."""
-    content = [block for block in message.blocks if isinstance(block, Text | Opaque | Image | Document)]
+    content = [block for block in message.blocks if isinstance(block, _CONTENT)]
+    if not content:
+        return None
     if all(isinstance(block, Text) and not (own and block.extra) for block in content):
-        return message.text if content else None
+        return message.text
     return [_write_part(block, own=own) for block in content]
 
 
@@ -242,7 +250,7 @@ def _read_result(content: Any) -> str | tuple[ResultBlock, ...]:
     if content is None or isinstance(content, str):
         return content or ""
     blocks = read_content(content)
-    return tuple(block for block in blocks if isinstance(block, Text | Image | Document | Opaque))
+    return tuple(block for block in blocks if isinstance(block, _CONTENT))
 
 
 def read_content(content: Any) -> tuple[Block, ...]:
@@ -280,8 +288,7 @@ def read_assistant(raw: Mapping[str, Any]) -> Message:
     if isinstance(refusal := raw.get("refusal"), str):
         blocks.append(Refusal(refusal))
     blocks += [read_call(call) for call in raw.get("tool_calls") or ()]
-    known = {"role", "content", "refusal", "tool_calls"}
-    return Message("assistant", tuple(blocks), WIRE, extra_fields(raw, known) or EMPTY)
+    return Message("assistant", tuple(blocks), WIRE, extra_fields(raw, _MESSAGE_FIELDS) or EMPTY)
 
 
 def extra_fields(raw: Mapping[str, Any], known: Container[str]) -> dict[str, object]:
@@ -291,7 +298,7 @@ def extra_fields(raw: Mapping[str, Any], known: Container[str]) -> dict[str, obj
     refuse the field when it comes back.
     """
     extra = {name: value for name, value in raw.items() if name not in known and value is not None}
-    if isinstance(fields := extra.pop("provider_specific_fields", None), Mapping):
+    if (fields := extra.pop("provider_specific_fields", None)) and isinstance(fields, Mapping):
         told = cast("Mapping[str, object]", fields).items()
         if own := {name: value for name, value in told if value is not None and name not in REASONING}:
             extra["provider_specific_fields"] = own
@@ -322,11 +329,10 @@ def read_call(raw: Mapping[str, Any]) -> ToolCall:
     arguments: Any = function.get("input" if custom else "arguments")
     if not isinstance(arguments, str):  # some servers send the object itself
         arguments = "" if arguments is None else dumps(arguments)
-    known = {"id", "type", "function", "custom", "index", "caller"}
-    extra = {name: value for name, value in raw.items() if name not in known and value is not None}
+    extra = {name: value for name, value in raw.items() if name not in _CALL_FIELDS and value is not None}
     if custom:
         extra["type"] = "custom"
-    elif more := {k: v for k, v in function.items() if k not in ("name", "arguments") and v is not None}:
+    elif more := {k: v for k, v in function.items() if k not in _FUNCTION_FIELDS and v is not None}:
         extra["function"] = more
     return ToolCall(
         str(raw.get("id") or ""),

@@ -9,7 +9,7 @@ from treadle.conversation.request import AnyTool, ModelRequest, NativeTool, Outp
 from treadle.errors import InvalidArgument, ParameterUnsupported
 from treadle.wire import json_text
 from treadle.wire.chat_completions.messages import WIRE, Dialect, read_messages, write_message
-from treadle.wire.json_text import Head, check_kinds
+from treadle.wire.json_text import Draft, check_kinds
 
 # What Messages calls its tiers, and a hint for its cache: the answer is the same without it.
 _TIERS = {"auto": "auto", "standard_only": "default"}
@@ -65,7 +65,7 @@ def write_request(request: ModelRequest, dialect: Dialect = Dialect()) -> dict[s
 
 
 def encode_request(
-    request: ModelRequest, dialect: Dialect, more: Mapping[str, object] = EMPTY, head: Head | None = None
+    request: ModelRequest, dialect: Dialect, more: Mapping[str, object] = EMPTY, draft: Draft | None = None
 ) -> bytes:
     """The whole body as JSON, with the top-level fields `more`; each message is encoded once in its life.
 
@@ -73,16 +73,16 @@ def encode_request(
         request: the request.
         dialect: of the provider.
         more: top-level fields.
-        head: of the last request of the conversation, if there was one; it is kept up to date.
+        draft: of the last request of the conversation, if there was one; it is kept up to date.
     """
 
     def encode(message: Message) -> Iterator[dict[str, object]]:
         return iter(write_message(message, dialect))
 
-    texts = json_text.remembered(request.messages, _key(dialect), encode)
+    draft = draft or Draft()
     parts = (*request.beside_messages, more, dialect)
-    text = (head or Head()).text(parts, lambda: {**write_head(request, dialect), **more})
-    return json_text.body(text, texts)
+    head = draft.head(parts, lambda: {**write_head(request, dialect), **more})
+    return json_text.body(head, draft.messages(request.messages, _key(dialect), encode))
 
 
 @functools.lru_cache(maxsize=32)

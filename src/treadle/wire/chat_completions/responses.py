@@ -25,6 +25,10 @@ FINISH_REASONS: Mapping[str, StopReason] = {
     "length": "length",
     "content_filter": "content_filter",
 }
+_FIELDS = frozenset({"id", "model", "choices", "object"})
+_CHOICE_FIELDS = frozenset({"index", "message", "delta", "finish_reason"})
+_SPOKEN = frozenset({"role", "content", "tool_calls"})
+"""One of these a message has: small servers forget the role."""
 _WRITTEN: Mapping[StopReason, str] = {
     "stop": "stop",
     "tool_calls": "tool_calls",
@@ -52,16 +56,13 @@ def read_response(raw: Mapping[str, Any]) -> Reply:
 
 def _read(raw: Mapping[str, Any]) -> Reply:
     match raw:
-        # small servers forget the role
-        case {"choices": [{"message": {"role": _} | {"content": _} | {"tool_calls": _} as item, **rest}, *_]}:
+        case {"choices": [{"message": {} as item} as choice, *_]} if not _SPOKEN.isdisjoint(item):
             message = read_assistant(cast("dict[str, Any]", item))
-            choice = cast("dict[str, Any]", rest)
         case _:
             raise BadResponse(f"the provider sent no choices: {str(dict(raw))[:3000]}")
-    known = {"id", "model", "choices", "object"}
-    extra = {name: value for name, value in raw.items() if name not in known and value is not None}
+    extra = {name: value for name, value in raw.items() if name not in _FIELDS and value is not None}
     why = stop_reason(choice.get("finish_reason"), message)
-    if more := choice_extra(choice, why):
+    if more := choice_extra(cast("dict[str, Any]", choice), why):
         extra["choice"] = more
     return Reply(
         message,
@@ -77,8 +78,7 @@ def _read(raw: Mapping[str, Any]) -> Reply:
 
 def choice_extra(choice: Mapping[str, Any], why: StopReason) -> dict[str, object]:
     """What a choice says beside its message: `logprobs`, and why it stopped if our own words lose it."""
-    known = {"index", "message", "delta", "finish_reason"}
-    extra = {name: value for name, value in choice.items() if name not in known and value is not None}
+    extra = {k: v for k, v in choice.items() if k not in _CHOICE_FIELDS and v is not None}
     finish = choice.get("finish_reason")
     if finish is not None and _WRITTEN[why] != finish:
         extra["finish_reason"] = finish
@@ -116,13 +116,13 @@ def read_usage(raw: Any) -> Usage:
 
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value: object = usage.get(name)
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    return cast("Mapping[str, Any]", value) if value and isinstance(value, Mapping) else EMPTY
 
 
 def read_cost(raw: Any) -> float | None:
     """US dollars, where a gateway says them beside the counts (LiteLLM in streams, OpenRouter)."""
     cost: object = cast("Mapping[str, Any]", raw).get("cost") if isinstance(raw, Mapping) else None
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
+    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 <= cost < math.inf:
         return None
     return float(min(cost, COST_LIMIT))
 

@@ -1,7 +1,7 @@
 """Streams of Chat Completions: chunks to deltas, and back."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from treadle.conversation.blocks import (
@@ -205,7 +205,7 @@ class Reader:
         anew = call.id != self._ids.get(key) if call.id else raw.get("index") is None
         another = call.name and anew
         if key not in self._calls or another:
-            yield from self._start(replace(call, arguments=""), "call")
+            yield from self._start(ToolCall(call.id, call.name, "", call.caller, call.extra), "call")
             self._calls[key], self._ids[key] = self._next - 1, call.id
             self._pieces[self._next - 1] = []
         elif call.extra:
