@@ -174,7 +174,7 @@ def paths(reply: Reply) -> list[str]:
 
 def limit(reply: Reply) -> str | None:
     told: Any = reply.beside.get("metadata", {})
-    return told["treadle"]["limit"]["name"] if told else None
+    return told.get("treadle_limit")
 
 
 def paired(messages: Sequence[Message]) -> None:

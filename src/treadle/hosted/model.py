@@ -189,18 +189,14 @@ class _Turn:
         if self.code.written:
             inline = self.host.limits.inline_bytes
             beside[FILES] = [each.told(inline) for _, each in sorted(self.code.written.items())]
-        limit: dict[str, object] | None = None
         if late:
-            limit = {"name": "wall_s", "value": wall_s, "detail": f"there was no end within {wall_s:g} s"}
-        elif finished and finished.limit and not self.steps.handed:
-            reached = finished.limit
-            limit = {"name": reached.name, "value": reached.value, "detail": reached.detail}
-        if limit:
-            beside[METADATA] = {"treadle": {"limit": limit}}
+            beside[METADATA] = _limit("wall_s", wall_s, f"there was no end within {wall_s:g} s")
+        elif finished and (reached := finished.limit) and not self.steps.handed:
+            beside[METADATA] = _limit(reached.name, reached.value, reached.detail)
         if desk.place is not None and self.steps.container is not None:
             desk.place.native = cast("str | None", self.steps.container.get("id"))
         return Ended(
-            self._reason(limited=limit is not None),
+            self._reason(limited=METADATA in beside),
             spending.usage,
             desk.told() or self._native_container(),
             cost=spending.cost if self.steps.is_priced and last else None,
@@ -219,3 +215,8 @@ class _Turn:
         """The provider's, where nothing ran here."""
         last = self.steps.last
         return last.container if last else None
+
+
+def _limit(name: str, value: float, detail: str) -> Mapping[str, str]:
+    """A limit in `metadata`: the wire of OpenAI has strings alone there."""
+    return {"treadle_limit": name, "treadle_limit_value": f"{value:g}", "treadle_limit_detail": detail}

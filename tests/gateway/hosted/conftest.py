@@ -4,7 +4,7 @@ import base64
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -65,6 +65,25 @@ class Answer:
         }
 
 
+Raw = dict[str, Any]
+SCHEMA: Raw = {"type": "object", "properties": {}}
+FIELD = "provider_specific_fields"
+
+
+def as_raw(told: Any) -> Any:
+    return told.to_dict()
+
+
+def field_of(raw: Raw, name: str) -> Raw:
+    return raw.get(name) or {}
+
+
+def beside(container: object, more: object) -> Raw:
+    """What a request has that the packages do not know."""
+    given: Any = more or {}
+    return {**given, "container": container} if container else given
+
+
 def _runs(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [block["content"] for block in blocks if block["type"] == "code_execution_tool_result"]
 
@@ -80,46 +99,40 @@ class MessagesClient:
     reason = "end_turn"
 
     def tools(self) -> list[dict[str, Any]]:
-        return [
-            {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
-        ]
+        return [{"name": "look", "description": "Looks.", "input_schema": SCHEMA}]
 
     def results(self, calls: Sequence[str]) -> list[dict[str, Any]]:
         results = [{"type": "tool_result", "tool_use_id": each, "content": "seen"} for each in calls]
         return [{"role": "user", "content": results}]
 
-    async def ask(self, messages: Sequence[Any], container: Any, **options: Any) -> Answer:
-        given: Any = {
-            "model": "claude-opus-4-8",
-            "max_tokens": 500,
-            "messages": messages,
-            "extra_body": {"container": container} if container else {},
-            **options,
-        }
-        beside: dict[str, Any] = {}
-        if self.streamed:
-            self.said.clear()
-            async with self.client.messages.stream(**given) as stream:
-                async for event in stream:
-                    told = event.to_dict()
-                    self.said.append(told)
-                    if told["type"] == "message_delta":
-                        beside = told["delta"]
-                raw: Any = (await stream.get_final_message()).to_dict()
-            raw = {**raw, **beside}
-        else:
-            raw = (await self.client.messages.create(**given)).to_dict()
-        blocks: list[dict[str, Any]] = raw["content"]
+    async def ask(self, messages: Sequence[Any], container: Any, more: Any = None, **options: Any) -> Answer:
+        asked: Raw = {"model": "claude-opus-4-8", "max_tokens": 500, "messages": messages, **options}
+        asked["extra_body"] = beside(container, more)
+        raw = await (self._folded(asked) if self.streamed else self._whole(asked))
+        blocks: list[Raw] = raw["content"]
         return Answer(
             "".join(block["text"] for block in blocks if block["type"] == "text"),
             [block["id"] for block in blocks if block["type"] == "tool_use"],
             raw.get("_litellm_generated_files") or [],
-            (raw.get("container") or {}).get("id"),
+            field_of(raw, "container").get("id"),
             raw["stop_reason"],
             {"role": "assistant", "content": blocks},
             _runs(blocks),
             raw,
         )
+
+    async def _whole(self, asked: Any) -> Any:
+        return as_raw(await cast("Any", self.client.messages).create(**asked))
+
+    async def _folded(self, asked: Any) -> Any:
+        """What the package makes of a stream, and what it leaves out of the last event."""
+        self.said.clear()
+        async with self.client.messages.stream(**asked) as stream:
+            async for event in stream:
+                self.said.append(as_raw(event))
+            raw = as_raw(await stream.get_final_message())
+        (last,) = [told["delta"] for told in self.said if told["type"] == "message_delta"]
+        return {**raw, **last}
 
 
 @dataclass
@@ -132,61 +145,54 @@ class ChatClient:
     reason = "stop"
 
     def tools(self) -> list[dict[str, Any]]:
-        parameters = {"type": "object", "properties": {}}
-        function = {"name": "look", "description": "Looks.", "parameters": parameters}
+        function = {"name": "look", "description": "Looks.", "parameters": SCHEMA}
         return [{"type": "function", "function": function}]
 
     def results(self, calls: Sequence[str]) -> list[dict[str, Any]]:
         return [{"role": "tool", "tool_call_id": each, "content": "seen"} for each in calls]
 
-    async def ask(self, messages: Sequence[Any], container: Any, **options: Any) -> Answer:
-        extra = {"container": container} if container else {}
-        given: Any = {"model": "gpt-5", "messages": messages, "extra_body": extra, **options}
-        if self.streamed:
-            raw = await self._folded(given)
-        else:
-            raw = (await self.client.chat.completions.create(**given)).to_dict()
-        choice: dict[str, Any] = raw["choices"][0]
-        message: dict[str, Any] = choice["message"]
-        carried: dict[str, Any] = message.get("provider_specific_fields") or {}
+    async def ask(self, messages: Sequence[Any], container: Any, more: Any = None, **options: Any) -> Answer:
+        asked: Raw = {"model": "gpt-5", "messages": messages, **options}
+        asked["extra_body"] = beside(container, more)
+        raw = await (self._folded(asked) if self.streamed else self._whole(asked))
+        choice: Raw = raw["choices"][0]
+        message: Raw = choice["message"]
         return Answer(
             message.get("content") or "",
             [each["id"] for each in message.get("tool_calls") or ()],
             raw.get("_litellm_generated_files") or [],
-            (raw.get("container") or {}).get("id"),
+            field_of(raw, "container").get("id"),
             choice["finish_reason"],
             message,
-            _runs(carried.get("blocks", [])),
+            _runs(field_of(message, FIELD).get("blocks", [])),
             raw,
         )
 
-    async def _folded(self, given: Any) -> dict[str, Any]:
-        """As a client without a library of its own makes one message of its chunks."""
-        message: dict[str, Any] = {"role": "assistant", "content": ""}
-        calls: dict[int, dict[str, Any]] = {}
-        raw: dict[str, Any] = {}
+    async def _whole(self, asked: Any) -> Any:
+        return as_raw(await cast("Any", self.client.chat.completions).create(**asked))
+
+    async def _folded(self, asked: Any) -> Any:
+        """As a client without a library for it makes one message of chunks."""
         self.said.clear()
-        options = {"include_usage": True}
-        async for chunk in await self.client.chat.completions.create(
-            **given, stream=True, stream_options=options
-        ):
-            told: dict[str, Any] = chunk.to_dict()
-            self.said.append(told)
-            raw |= {name: value for name, value in told.items() if value is not None and name != "choices"}
-            for choice in told["choices"]:
-                delta = choice["delta"]
-                message["content"] += delta.get("content") or ""
-                for call in delta.get("tool_calls") or ():
-                    known = calls.setdefault(
-                        call["index"], {**call, "function": {"name": "", "arguments": ""}}
-                    )
-                    for name, value in call.get("function", {}).items():
-                        known["function"][name] += value or ""
-                message |= {name: delta[name] for name in ("provider_specific_fields",) if delta.get(name)}
-                raw["reason"] = choice.get("finish_reason") or raw.get("reason")
+        options: Any = {"stream": True, "stream_options": {"include_usage": True}}
+        async for chunk in await cast("Any", self.client.chat.completions).create(**asked, **options):
+            self.said.append(as_raw(chunk))
+        message: Raw = {"role": "assistant", "content": ""}
+        calls: dict[int, Raw] = {}
+        reason: str | None = None
+        for choice in [choice for told in self.said for choice in told["choices"]]:
+            delta: Raw = choice["delta"]
+            reason = choice.get("finish_reason") or reason
+            message["content"] += delta.get("content") or ""
+            message[FIELD] = delta.get(FIELD) or message.get(FIELD)
+            for call in delta.get("tool_calls") or ():
+                known = calls.setdefault(call["index"], {**call, "function": {"name": "", "arguments": ""}})
+                for name, value in call.get("function", {}).items():
+                    known["function"][name] += value or ""
         if calls:
             message["tool_calls"] = list(calls.values())
-        return {**raw, "choices": [{"message": message, "finish_reason": raw.get("reason")}]}
+        every = {name: value for told in self.said for name, value in told.items() if value is not None}
+        return {**every, "choices": [{"message": message, "finish_reason": reason}]}
 
 
 Client = MessagesClient | ChatClient

@@ -1,6 +1,7 @@
 """Conversations of several requests, with skills and the caller's own tools."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -72,7 +73,7 @@ async def test_s02_the_callers_words_and_parameters_go_along_at_every_step(
     steps = [call(CODE, code="print(1)"), call(CODE, code="print(2)"), say("Done.")]
     async with shop.serving(steps, wire) as serving:
         client = serving.client(kind, streamed=streamed)
-        options: Any = {"temperature": 0.5, "tools": client.tools(), "max_tokens": 321}
+        options: Any = {"tools": client.tools(), "max_tokens": 321}
         if isinstance(client, ChatClient):
             content = [{"type": "text", "text": "Be brief."}]
             messages: list[Any] = [{"role": "system", "content": content}, GO]
@@ -81,8 +82,7 @@ async def test_s02_the_callers_words_and_parameters_go_along_at_every_step(
             options["system"] = [
                 {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
             ]
-            options["temperature"] = 0.5
-        await client.ask(messages, shop.container("gif-maker"), **options)
+        await client.ask(messages, shop.container("gif-maker"), more={"temperature": 0.5}, **options)
 
         bodies: list[Any] = [request.body for request in serving.fake.requests]
     assert len(bodies) == 3
@@ -202,8 +202,6 @@ async def test_blocks_of_code_are_those_of_the_wire_in_a_stream_of_messages(shop
 
 @every_way
 async def test_a_limit_is_told_in_the_metadata(kind: str, wire: str, shop: Shop, *, streamed: bool) -> None:
-    from dataclasses import replace
-
     before = shop.host.limits
     shop.host.limits = replace(before, iterations=1)
     try:
@@ -214,4 +212,8 @@ async def test_a_limit_is_told_in_the_metadata(kind: str, wire: str, shop: Shop,
         shop.host.limits = before
 
     assert answer.reason == client.reason
-    assert answer.raw["metadata"]["treadle"]["limit"]["name"] == "max_turns"
+    assert answer.raw["metadata"] == {
+        "treadle_limit": "max_turns",
+        "treadle_limit_value": "1",
+        "treadle_limit_detail": "the turn took 1 model call; the limit is 1",
+    }

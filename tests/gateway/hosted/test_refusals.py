@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from tests.gateway.hosted.conftest import OTHER_KEY, Client, Shop
+from treadle.skills.store import Reader
 from treadle.testing import call, say
 
 UNKNOWN = "litellm_skill_00000000-0000-4000-8000-000000000000"
@@ -60,7 +61,9 @@ async def test_s05_a_skill_that_cannot_be_meant_is_refused(
 @every_client
 async def test_s05_a_skill_id_that_is_null_is_refused(kind: str, shop: Shop) -> None:
     container = {"skills": [{"type": "custom", "skill_id": None}]}
-    async with shop.serving([], "chat") as serving:
+    async with shop.serving(
+        [], "chat", refuses=True
+    ) as serving:  # it names none of ours: it goes on as it is
         status, _ = await refused(serving.client(kind), container)
 
     assert status == 400
@@ -97,8 +100,6 @@ async def test_a_container_of_another_and_of_nobody_are_not_found_in_one_way(
 
 
 async def package_of(shop: Shop) -> Any:
-    from treadle.skills.store import Reader
-
     known = await shop.skills.version(Reader("key:key-1"), shop.ids["chart"], "latest")
     return await shop.skills.package(known)
 
