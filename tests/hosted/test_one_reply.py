@@ -18,12 +18,12 @@ from treadle.conversation.blocks import (
     system,
     user,
 )
-from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
+from treadle.conversation.request import ModelRequest, NativeTool, Reply, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import InvalidArgument
 from treadle.hosted.blocks import CODE_TOOL, as_text
 from treadle.models.base import OnDelta
-from treadle.testing import ScriptedModel, Step, call, say, think
+from treadle.testing import ScriptedModel, Step, call, runs, say, think
 from treadle.testing.model import deltas
 
 LOOK = ToolSpec("look", "Looks.")
@@ -329,3 +329,72 @@ async def test_s01_code_that_a_model_calls_is_run_and_no_raw_call_comes_back(hou
     assert (results(reply)[0]["stderr"], results(reply)[0]["stdout"]) == ("", "5\n")
     assert paths(reply) == ["out/b/a.gif"]
     assert limit(reply) is None
+
+
+@pytest.mark.parametrize("name", ["litellm_skill_of_before", "litellm_skill_"])
+@ways
+async def test_a_skill_that_is_not_named_is_unknown_to_the_model_and_no_call_of_the_caller(
+    name: str, house: House, *, streamed: bool
+) -> None:
+    model = ScriptedModel([call(name), say("I see.")])
+    reply = await ask(house.hosted(model), house.request(), streamed=streamed)
+
+    assert (own_calls(reply), reply.stop_reason, reply.message.text) == ([], "stop", "I see.")
+    assert "unknown tool" in model.requests[1].messages[-1].results[0].text
+    after = ScriptedModel([say("fine")])
+    await ask(house.hosted(after), house.request(user("go"), *answered(reply)))
+    paired(after.requests[0].messages)
+
+
+async def test_a_tool_of_the_caller_may_be_named_as_skills_are(house: House) -> None:
+    tool = ToolSpec("litellm_skill_mine", "Mine.")
+    reply = await ask(house.hosted([call(tool.name)]), house.request(tools=(tool,)))
+
+    assert [each.name for each in own_calls(reply)] == [tool.name]
+
+
+async def test_more_than_one_answer_is_refused(house: House) -> None:
+    with pytest.raises(InvalidArgument, match="n must be 1"):
+        await ask(house.hosted([]), house.request(extra={"n": 2}))
+
+
+@ways
+async def test_s05_skills_of_the_provider_go_on_to_it_beside_stored_ones(
+    house: House, *, streamed: bool
+) -> None:
+    native = {"type": "anthropic", "skill_id": "pptx", "version": "latest"}
+    container = house.container()
+    container["skills"].append(native)
+    tool = NativeTool("anthropic_messages", {"type": "code_execution_20250825", "name": "code_execution"})
+    model = ScriptedModel(
+        [runs("1 + 1", stdout="2", container="container_theirs") + code("x = 1"), say("Done."), say("fine")]
+    )
+    reply = await ask(
+        house.hosted(model), house.request(container=container, tools=(tool,)), streamed=streamed
+    )
+
+    theirs = [dict(each.extra["container"]) for each in model.requests]  # type: ignore[call-overload]
+    assert theirs == [{"skills": [native]}, {"skills": [native], "id": "container_theirs"}]
+    assert all(tool in each.tools for each in model.requests)
+    assert reply.container is not None
+    assert str(reply.container["id"]) != "container_theirs"
+
+    again = {**container, "id": reply.container["id"]}
+    asked = house.request(user("go"), *answered(reply), container=again, tools=(tool,))
+    await ask(house.hosted(model), asked, streamed=streamed)
+    assert model.requests[2].extra["container"] == {"skills": [native], "id": "container_theirs"}
+    paired(model.requests[2].messages)
+
+
+async def test_skills_that_are_not_there_are_left_out_where_that_is_set(house: House) -> None:
+    container = house.container("gif", "secret")
+    house.host.library.skips_unknown = True
+    try:
+        model = ScriptedModel([say("Hello.")])
+        await ask(house.hosted(model), house.request(container=container))
+    finally:
+        house.host.library.skips_unknown = False
+
+    told = model.requests[0].messages[0].text
+    assert "## gif" in told
+    assert "secret" not in told

@@ -71,6 +71,8 @@ class Hosted:
 
     async def _turn(self, request: ModelRequest, out: Outgoing, *, streaming: bool) -> "_Turn":
         asked = read_asked(request.extra.get("container"))
+        if request.extra.get("n") not in (None, 1):
+            raise InvalidArgument("n must be 1 where skills are named: one answer has one container")
         desk = await self._desk(asked)
         tools = [SkillTool(skill, desk.location(skill)) for skill in desk.skills]
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}

@@ -16,8 +16,8 @@ from treadle.conversation.deltas import (
     Started,
     TextAdded,
 )
-from treadle.conversation.request import ModelRequest, Reply, ToolChoice
-from treadle.hosted.blocks import CODE_TOOL, WIRE, code_use, skill_use
+from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
+from treadle.hosted.blocks import CODE_TOOL, SKILL_TOOL, WIRE, code_use, skill_use
 from treadle.hosted.desk import Desk
 from treadle.hosted.outgoing import Outgoing
 from treadle.models.base import Abilities, Model, OnDelta
@@ -102,14 +102,19 @@ class Steps:
         return None if forced and self.shown else choice
 
     def is_own(self, name: str) -> bool:
-        return name == CODE_TOOL or name in self.skills
+        if name == CODE_TOOL or name in self.skills:
+            return True
+        # a skill of before, or one that the model thought up, is nothing that the caller knows of
+        return name.startswith(SKILL_TOOL) and all(
+            not isinstance(tool, ToolSpec) or tool.name != name for tool in self.asked.tools
+        )
 
     async def show(self, call: ToolCall) -> int:
         """Tell that something begins to run here; its input may still come."""
         self.shown[call.id] = call.name
         if call.name == CODE_TOOL:
             return await self.out.start(code_use(call.id, {}))
-        use = skill_use(call.id, self.skills[call.name])
+        use = skill_use(call.id, self.skills.get(call.name) or call.name.removeprefix(SKILL_TOOL))
         index = await self.out.start(replace(use, raw={**use.raw, "input": {}}))
         await self.out.feed(ArgumentsAdded(index, dumps(use.raw["input"])))
         return index
