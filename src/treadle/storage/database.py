@@ -77,7 +77,15 @@ class Database:
 
     @asynccontextmanager
     async def opened(self, *, may_upgrade: bool = True) -> AsyncGenerator[None]:
-        """Bring its tables to the version of this program, and let it be used until the block ends.
+        """`prepare` it, and let it be used until the block ends."""
+        try:
+            await self.prepare(may_upgrade=may_upgrade)
+            yield
+        finally:
+            await self.close()
+
+    async def prepare(self, *, may_upgrade: bool = True) -> None:
+        """Bring its tables to the version of this program. It may be used then, up to its `close`.
 
         Args:
             may_upgrade: otherwise tables that are missing or older are refused.
@@ -87,12 +95,12 @@ class Database:
         """
         if is_file(self.url):
             await run_sync(_make_file, self.url, self._deadline_s)
-        try:
-            await self._check_tables(may_upgrade=may_upgrade)
-            yield
-        finally:
-            await self._writer.dispose()
-            await self._reader.dispose()
+        await self._check_tables(may_upgrade=may_upgrade)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._writer.dispose()
+        await self._reader.dispose()
 
     @property
     def is_shared(self) -> bool:
