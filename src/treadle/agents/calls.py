@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast, overload
 
 from treadle.agents.background import check_no_loop, run
@@ -141,9 +142,10 @@ def read_call(
     asked = for_provider(request)
     check_tools(asked)
     check_results(asked)
+    is_hosted = names_skills(wanted)
     if check := getattr(connected, "check", None):
-        check(asked)
-    return request if names_skills(wanted) else asked, connected
+        check(replace(asked, messages=()) if is_hosted else asked)  # messages are first rewritten by the host
+    return request if is_hosted else asked, connected
 
 
 def _container(conversation: Conversation, wanted: object, tools: Sequence[AnyTool]) -> object:

@@ -262,10 +262,12 @@ def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
         request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
+    if names_skills(request.extra.get("container")):  # its host says what becomes of it
+        return request, model
     asked = for_provider(request)
     if check := getattr(model, "check", None):
         check(asked)
-    return request if names_skills(request.extra.get("container")) else asked, model
+    return asked, model
 
 
 def sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import anyio
@@ -82,6 +82,8 @@ class Hosted:
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
         sent = for_provider(request)
+        if check := getattr(self.inner, "check", None):
+            check(replace(sent, messages=messages))
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
             native = {**native, "id": known}

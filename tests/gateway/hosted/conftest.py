@@ -104,10 +104,9 @@ class MessagesClient:
                     told = event.to_dict()
                     self.said.append(told)
                     if told["type"] == "message_delta":
-                        beside = {"container": told["delta"].get("container"), **told}  # type: ignore[union-attr]
+                        beside = told["delta"]
                 raw: Any = (await stream.get_final_message()).to_dict()
-            raw = {**raw, **{name: beside.get(name) for name in ("container", "_litellm_generated_files")}}
-            raw["metadata"] = beside.get("metadata")
+            raw = {**raw, **beside}
         else:
             raw = (await self.client.messages.create(**given)).to_dict()
         blocks: list[dict[str, Any]] = raw["content"]
