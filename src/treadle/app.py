@@ -55,7 +55,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
             f"the admin key ({key_place}) holds what cannot be sent in a header: take visible ASCII"
         )
     database = Database(database_url())
-    gatekeeper = Gatekeeper(database, master_key)
+    gatekeeper = Gatekeeper(database, master_key, configuration.spend_kept_s)
     files = Files(database)
     app = gateway(
         gatekeeper,
@@ -66,7 +66,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
             *skill_routes.routes(Skills(database)),
         ],
         # the gatekeeper last: it may make an admin key, which is lost where one after it fails
-        openings=[database.opened, files.opened, _prices, gatekeeper.opened],
+        openings=[database.opened, database.served, files.opened, _prices, gatekeeper.opened],
     )
     return Opened(app, configuration, gatekeeper, key_place)
 

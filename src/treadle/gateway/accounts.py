@@ -98,6 +98,10 @@ class Accounts:
                 _log.error("%d records of accounts were lost while the database was away", self.lost)
                 self.lost = 0
 
+    async def sweep(self, kept_s: float) -> None:
+        """Remove the records of requests that are older than this; the sums of their days stay."""
+        await self.ledger.sweep(self.now() - kept_s)
+
     async def flush(self) -> None:
         """Write all that was noted before.
 
@@ -123,7 +127,9 @@ class Accounts:
                 return
             [(_, record)] = batch
             kind = type(error.__cause__ or error).__name__  # its text may show what the record holds
-            _log.error("the record of request %s cannot be stored: it is dropped (%s)", record.request_id, kind)
+            _log.error(
+                "the record of request %s cannot be stored: it is dropped (%s)", record.request_id, kind
+            )
             spent = {}
         self._written(batch, spent)
 
@@ -151,7 +157,9 @@ class Accounts:
                 costs[record.principal.key_id] += dollars(record.cost)
             await self.limits.write(connection, tokens)
             spent: dict[str, float] = {}
-            for key_id in sorted(filter(costs.get, costs)):  # in one order, so that two processes cannot wait for each other
+            for key_id in sorted(
+                filter(costs.get, costs)
+            ):  # in one order, so that two processes cannot wait for each other
                 added = update(keys_table).where(keys_table.c.id == key_id)
                 changed = added.values(spent=keys_table.c.spent + costs[key_id]).returning(keys_table.c.spent)
                 if (total := (await connection.execute(changed)).scalar_one_or_none()) is not None:

@@ -40,7 +40,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 def unique_id() -> str:
     """In the order of time, so that an index takes them at its end; its random bits are no secret."""
-    return f"{time.time_ns():016x}{random.getrandbits(48):012x}"  # noqa: S311
+    return f"{time.time_ns():016x}{random.getrandbits(48):012x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from treadle.gateway.ledger import Ledger
 from treadle.gateway.gate import Principal
+from treadle.gateway.ledger import Ledger
 from treadle.gateway.refusals import Refused
 from treadle.gateway.stored_routes import route
 

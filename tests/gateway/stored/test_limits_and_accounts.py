@@ -386,7 +386,9 @@ async def test_what_a_client_or_an_upstream_said_stops_no_batch(
 
 
 @pytest.mark.parametrize(
-    "poison", [{"status": 2**70}, {"upstream_model": None}, {"duration_s": None}], ids=["driver", "code", "table"]
+    "poison",
+    [{"status": 2**70}, {"upstream_model": None}, {"duration_s": None}],
+    ids=["driver", "code", "table"],
 )
 async def test_a_record_that_the_database_does_not_take_is_dropped_and_no_other(
     database_url: str, poison: dict[str, Any], caplog: pytest.LogCaptureFixture
