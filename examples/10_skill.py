@@ -33,7 +33,7 @@ SCRIPTED = ScriptedModel([call("litellm_code_execution", code=CODE), say("It bou
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DATABASE_URL"] = f"sqlite:///{folder}/skills.db"
-        added = subprocess.run(
+        added = subprocess.run(  # noqa: S603 - the command line of this package
             [sys.executable, "-m", "treadle.cli.main", "skills", "add", str(SKILL)],
             capture_output=True,
             text=True,

@@ -102,6 +102,21 @@ class Database:
         await self._writer.dispose()
         await self._reader.dispose()
 
+    @asynccontextmanager
+    async def served(self) -> AsyncGenerator[None]:
+        """Serve from it, until the block ends. A file has one server: what it counts in memory is not shared.
+
+        Raises:
+            StorageError: another process serves from the file.
+        """
+        if self.is_shared:
+            yield
+            return
+        path = Path(f"{self.url.database}.lock")
+        # a transaction on a database of its own: it ends with the process, however that ends, on each system
+        with closing(_locked(path)):
+            yield
+
     @property
     def is_shared(self) -> bool:
         """Whether other processes may serve from it too."""
@@ -271,6 +286,27 @@ def _check_search() -> None:
                 f"the SQLite {sqlite3.sqlite_version} of this Python has no full text search (FTS5): use a "
                 "Python that has it, as those of python.org do, or a database on PostgreSQL"
             ) from error
+
+
+def _locked(path: Path) -> sqlite3.Connection:
+    try:
+        path.touch(mode=0o600)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise StorageError(f"{path} cannot be used: {error}") from error
+        raise StorageError(
+            f"another process serves from {path.with_suffix('')}: stop it, or let both use one database on "
+            "PostgreSQL (DATABASE_URL=postgresql://USER:PASSWORD@HOST/NAME)"
+        ) from None
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"{path} cannot be used: {error}") from error
+    return connection
 
 
 def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
