@@ -56,7 +56,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
             f"the admin key ({key_place}) holds what cannot be sent in a header: take visible ASCII"
         )
     database = Database(database_url())
-    gatekeeper = Gatekeeper(database, master_key)
+    gatekeeper = Gatekeeper(database, master_key, configuration.spend_kept_s)
     files, skills = Files(database), Skills(database)
     host = configuration.hosting.host(skills, ContainerFiles(files))
     app = gateway(
@@ -68,7 +68,10 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
             *skill_routes.routes(skills),
         ],
         # the gatekeeper last: it may make an admin key, which is lost where one after it fails
-        openings=[database.opened, files.opened, host.opened, _prices, gatekeeper.opened],
+        openings=[
+            *(database.opened, database.served, files.opened, host.opened),
+            *(_prices, gatekeeper.opened),
+        ],
         host=host,
     )
     return Opened(app, configuration, gatekeeper, key_place)

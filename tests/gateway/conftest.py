@@ -10,8 +10,8 @@ import anyio
 
 from treadle.gateway.asgi import Gateway, gateway
 from treadle.gateway.deployments import Deployment, Deployments
-from treadle.gateway.exchange import Limits
 from treadle.gateway.gate import Principal, Spent
+from treadle.gateway.incoming import Limits
 from treadle.gateway.refusals import Forbidden, Unauthorized
 from treadle.gateway.server import Connection, server
 from treadle.settings import Settings

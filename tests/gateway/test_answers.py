@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.gateway.conftest import KEY, body_of, http, post, raw, raw_upstream, running, table, to
-from treadle.gateway.exchange import Limits
+from treadle.gateway.incoming import Limits
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"

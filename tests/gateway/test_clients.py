@@ -384,7 +384,7 @@ async def test_a_client_that_leaves_ends_the_call_of_the_upstream(upstream: str,
 
 
 async def test_a_silent_stream_is_kept_alive_when_it_is_translated() -> None:
-    from treadle.gateway.exchange import Limits
+    from treadle.gateway.incoming import Limits
 
     step = slow(say("Here."), first_byte_s=0.5)
     limits = Limits(keepalive_s=0.1)

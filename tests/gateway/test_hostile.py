@@ -22,8 +22,8 @@ from tests.gateway.conftest import (
     table,
     to,
 )
-from treadle.gateway.exchange import Limits
 from treadle.gateway.gate import Principal
+from treadle.gateway.incoming import Limits
 from treadle.gateway.refusals import OverLimit
 from treadle.gateway.server import Connection
 from treadle.testing import say, slow

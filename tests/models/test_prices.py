@@ -23,8 +23,7 @@ USAGE = Usage(input_tokens=1000, output_tokens=100, calls=1)
 
 @pytest.fixture(autouse=True)
 def no_rates_are_known() -> None:
-    for remembered in (prices._starts, prices._rates):
-        remembered.cache_clear()
+    prices.forget()
 
 
 # The comments are the table's US dollars for a million tokens, of models old enough to keep them.

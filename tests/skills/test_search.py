@@ -1,6 +1,8 @@
 """How skills are found: the same, with the same scores, on both kinds of database."""
 
+import random
 import sys
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -100,6 +102,29 @@ async def test_each_letter_and_digit_of_unicode_is_a_part_of_a_word(database_url
             await store.create("key:me", package("every", body=body))
         for part in parts[::9]:
             assert await names(store, part) != [], ascii(part)
+
+
+async def test_both_kinds_of_database_find_the_same_with_the_same_scores(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    order = random.Random(3)
+    some = ["gif", "gifs", "draws", "the", "forms", "boxes", "日本", "naïve", "x1", "libraries"]
+
+    def text_of(count: int) -> str:
+        return " ".join(order.choices(some, k=count))
+
+    skills = [package("skill", text_of(2), text_of(3)) for _ in range(60)]
+    queries = [text_of(order.randint(1, 7)) for _ in range(60)]
+    every: list[list[list[tuple[str, float]]]] = []
+    for url in (f"sqlite:///{tmp_path / 'treadle.db'}", postgres_url):
+        async with Database.open(url) as database:
+            store = Skills(database)
+            for number, each in enumerate(skills):
+                await store.create("key:me", each, display_name=f"{number} {some[number % 10]}")
+            found = [await store.search(ME, query, limit=99) for query in queries]
+        every.append([[(skill.display_name, score) for skill, score in hits] for hits in found])
+    assert every[0] == every[1]
+    assert any(every[0])
 
 
 async def test_what_others_have_is_not_found_and_changes_no_score(database_url: str) -> None:

@@ -201,13 +201,12 @@ async def test_an_sqlite_without_full_text_search_is_refused_with_the_way_out(
 ) -> None:
     connect = sqlite3.connect
 
+    def permit(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_VTABLE else sqlite3.SQLITE_OK
+
     def without(*arguments: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*arguments, **options)
-        connection.set_authorizer(
-            lambda action, *_: (
-                sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_CREATE_VTABLE else sqlite3.SQLITE_OK
-            )
-        )
+        connection.set_authorizer(permit)
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", without)

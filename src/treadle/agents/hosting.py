@@ -16,6 +16,7 @@ from treadle.settings import database_url
 
 if TYPE_CHECKING:
     from treadle.hosted.host import Host
+    from treadle.storage.database import Database
 
 OWNER = "local"
 """Of containers: whoever runs this process has all of them, and all skills of the database."""
@@ -54,7 +55,8 @@ class _Open:
     turn: anyio.Lock
     url: str = ""
     host: "Host | None" = None
-    guard: "AsyncGenerator[Host] | None" = None
+    guard: AsyncGenerator[None] | None = None
+    """Ends it. (Not as a nest of generators: loops close them all at once.)"""
 
 
 _open: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Open]" = WeakKeyDictionary()
@@ -69,18 +71,32 @@ async def _host() -> "Host":
         if known.host is None or known.url != url:
             if known.guard is not None:
                 await known.guard.aclose()
-            known.host, known.guard = None, _opened(url)
-            known.host, known.url = await anext(known.guard), url
+            known.host, known.guard, known.url = None, None, url
+            known.host, known.guard = await _opened(url)
         return known.host
 
 
-async def _opened(url: str) -> "AsyncGenerator[Host]":
+async def _opened(url: str) -> "tuple[Host, AsyncGenerator[None]]":
     from treadle.hosted.host import Host
     from treadle.hosted.library import Library
     from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
-    async with Database.open(url) as database:
-        host = Host(Library(Skills(database)))
-        async with host.opened():
-            yield host
+    database = Database(url)
+    host = Host(Library(Skills(database)))
+    guard = _closing(host, database)
+    await anext(guard)
+    try:
+        await database.prepare()
+    except BaseException:
+        await guard.aclose()
+        raise
+    return host, guard
+
+
+async def _closing(host: "Host", database: "Database") -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await host.close()
+        await database.close()

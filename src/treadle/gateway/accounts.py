@@ -98,6 +98,10 @@ class Accounts:
                 _log.error("%d records of accounts were lost while the database was away", self.lost)
                 self.lost = 0
 
+    async def sweep(self, kept_s: float) -> None:
+        """Remove the records of requests that are older than this; the sums of their days stay."""
+        await self.ledger.sweep(self.now() - kept_s)
+
     async def flush(self) -> None:
         """Write all that was noted before.
 

@@ -11,21 +11,13 @@ from starlette.routing import Route, Router
 
 from treadle.conversation.blocks import Wire
 from treadle.errors import TreadleError
+from treadle.gateway import faults
 from treadle.gateway.deployments import Deployments
 from treadle.gateway.dialects import NotAllowed, spoken
-from treadle.gateway.exchange import (
-    Deadline,
-    Exchange,
-    Limits,
-    Message,
-    Receive,
-    Send,
-    headers_of,
-    secret_of,
-    stopping,
-)
+from treadle.gateway.exchange import Exchange, stopping
 from treadle.gateway.gate import Gate
 from treadle.gateway.hot import answer, count_tokens
+from treadle.gateway.incoming import Deadline, Limits, Message, Receive, Send, headers_of, secret_of
 from treadle.gateway.pages import PUBLIC, model_routes, page_routes
 from treadle.gateway.refusals import NotFound, Refused, TooLarge
 from treadle.hosted.host import Host
@@ -133,7 +125,7 @@ class Gateway:
                     await stack.enter_async_context(opening())
             except Exception as error:
                 if not isinstance(error, TreadleError):
-                    _LOGGER.exception("the server cannot start")
+                    _LOGGER.error("the server cannot start\n%s", faults.told(error))  # noqa: TRY400
                 self.failed = str(error)
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return

@@ -8,9 +8,11 @@ from typing import Any, cast
 from treadle.errors import InvalidArgument
 from treadle.gateway.deployments import CLIENT_CREDENTIALS, Deployment, Deployments
 from treadle.gateway.hosting import HostSettings, read_host_settings
+from treadle.gateway.key_routes import seconds
 from treadle.settings import REFERENCE, Settings
 
 _TRANSPORT = frozenset({"timeout", "extra_headers", "api_version"})
+_RETENTION = "maximum_spend_logs_retention_period"
 _NOT_SENT = frozenset(
     {"rpm", "tpm", "weight", "order", "max_retries", "num_retries", "stream_timeout", "max_parallel_requests"}
     | {"max_budget", "budget_duration", "tags", "drop_params", "mock_response", "use_in_pass_through"}
@@ -31,6 +33,8 @@ class Configuration:
     ignored: tuple[str, ...] = ()
     """The places of what has no effect here."""
     hosting: HostSettings = field(default_factory=HostSettings)
+    spend_kept_s: float | None = None
+    """How long the record of a request is kept; None: for ever."""
 
 
 @dataclass(slots=True)
@@ -56,12 +60,13 @@ class _Reader:
         master_key = self._text(general, "master_key", "general_settings")
         hosting = read_host_settings(config.get("treadle_settings") or {})
         self._ignore(config, {"model_list", "general_settings", "treadle_settings"}, "")
-        self._ignore(general, {"master_key", "allow_client_side_credentials"}, "general_settings.")
+        kept_s = self._duration(general, _RETENTION)
+        known = {"master_key", "allow_client_side_credentials", _RETENTION}
+        self._ignore(general, known, "general_settings.")
         found = Deployments(deployments, self.settings)
         found.check()
-        return Configuration(
-            found, master_key, _place(general.get("master_key")), tuple(self.ignored), hosting
-        )
+        place = _place(general.get("master_key"))
+        return Configuration(found, master_key, place, tuple(self.ignored), hosting, kept_s)
 
     def _deployment(self, raw: object, place: str, *, everywhere: bool) -> Deployment:
         item = self._mapping(raw, place)
@@ -112,6 +117,13 @@ class _Reader:
         if value is not None and not isinstance(value, str):
             raise InvalidArgument(f"{place}.{name} must be a text, not {type(value).__name__}")
         return cast("str | None", self._resolved(value, f"{place}.{name}"))
+
+    def _duration(self, raw: Mapping[str, Any], name: str) -> float | None:
+        text = self._text(raw, name, "general_settings")
+        try:
+            return None if text is None else seconds(text)
+        except ValueError as error:
+            raise InvalidArgument(f"general_settings.{name}: {error}") from None
 
     def _resolved(self, value: Any, place: str) -> Any:
         """`value` with each reference to a variable in it replaced by that variable."""

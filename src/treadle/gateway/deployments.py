@@ -207,8 +207,11 @@ class Deployments:
                 "configuration of this server does not allow it)",
                 param=denied[0],
             )
-        if not isinstance(given.get("api_key"), str) or not given["api_key"]:
+        if "api_key" not in given:
             raise Refused("an address of your own needs an api_key of your own", param="api_key")
+        for name, value in given.items():
+            if not isinstance(value, str) or not value.strip():
+                raise Refused(f"{name!r} must be a text that is not empty, or be left out", param=name)
         deployment = target.deployment
         if given.get("api_base") or given.get("base_url"):
             # our headers may be as good as a key

@@ -4,25 +4,34 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 from treadle.conversation.blocks import EMPTY, Wire
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import TreadleError
+from treadle.gateway import faults
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, is_final, status
 from treadle.gateway.gate import Gate, Principal, Spent, unique_id
-from treadle.gateway.refusals import Refused, TooLarge, Unauthorized, Unavailable
+from treadle.gateway.incoming import (
+    SECRET_HEADERS,
+    ClientLeft,
+    Deadline,
+    Limits,
+    Message,
+    Receive,
+    Send,
+    headers_of,
+    read_body,
+    secret_of,
+)
+from treadle.gateway.refusals import Refused, Unavailable
 from treadle.telemetry import is_recording, record
 from treadle.wire.json_object import JsonObject
 from treadle.wire.json_text import object_of
-
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 OUR_ID = b"x-treadle-request-id"
 COST = b"x-litellm-response-cost"
@@ -34,93 +43,18 @@ _TAGS = 100
 _LOGGER = logging.getLogger("treadle")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much, and how long."""
-
-    body_bytes: int = 32 * 1024 * 1024
-    body_s: float = 60.0
-    """From the first to the last byte of a body."""
-    upload_bytes: int = 512 * 1024 * 1024
-    """Of a form, which holds files."""
-    exchange_s: float = 660.0
-    """For one request with its answer: a little more than a model call may take."""
-    keepalive_s: float = 15.0
-    """How long a stream is silent at most."""
-
-
 class Broken(Failed):
     """A fault of ours."""
 
     status = 500
 
 
-class Deadline(Refused):
-    """The client was too slow."""
-
-    status = 408
-
-
 def request_id() -> str:
     return f"req_{unique_id()}"
 
 
-def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """The headers of a request; what came twice is one list."""
-    given: list[tuple[bytes, bytes]] = scope["headers"]
-    headers = dict(given)
-    if len(headers) != len(given):
-        headers = {}
-        for name, value in given:
-            headers[name] = headers[name] + b", " + value if name in headers else value
-    return headers
-
-
 def stopping() -> Unavailable:
     return Unavailable("the server stops: send the request again", retry_after_s=1)
-
-
-def secret_of(headers: Mapping[bytes, bytes]) -> str:
-    """The key that a request carries.
-
-    Raises:
-        Unauthorized: none.
-    """
-    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    secret = token.strip() if scheme.lower() == b"bearer" else b""
-    secret = secret or headers.get(b"x-api-key", b"").strip()
-    if not secret:
-        raise Unauthorized("there is no key: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'")
-    return secret.decode("latin-1")
-
-
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> bytes:
-    """The whole body.
-
-    Raises:
-        TooLarge: it is longer than allowed.
-        ClientLeft: the client did not wait.
-    """
-    announced = headers.get(b"content-length", b"")
-    if announced.isdigit() and int(announced) > limits.body_bytes:
-        raise _too_large(limits)
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        piece: bytes = message.get("body", b"")
-        size += len(piece)
-        if size > limits.body_bytes:
-            raise _too_large(limits)
-        pieces.append(piece)
-        if not message.get("more_body"):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _too_large(limits: Limits) -> TooLarge:
-    return TooLarge(f"the body is longer than the {limits.body_bytes} bytes that are allowed")
 
 
 CONNECTION = "treadle.connection"
@@ -134,10 +68,6 @@ class Watched(Protocol):
 
     @property
     def is_lost(self) -> bool: ...
-
-
-class ClientLeft(Exception):
-    """The client closed the connection before the answer was whole."""
 
 
 _NO_BODY = JsonObject("{}", EMPTY, {})
@@ -234,8 +164,17 @@ class Exchange:
         elif isinstance(error, TreadleError):
             await self.fail(error)
         else:
-            _LOGGER.error("request %s failed", self.id, exc_info=error)
+            _LOGGER.error("request %s failed\n%s", self.id, faults.told(error, self._secrets()))
             await self.fail(Broken("the server failed; its log has the reason"))
+
+    def _secrets(self) -> Iterator[str]:
+        """What of the request and its upstream must not be read in a log."""
+        for name, value in self.headers.items():
+            if name in SECRET_HEADERS:
+                yield from value.decode("latin-1").split()
+        yield str(self.body.values.get("api_key") or "")
+        if self.target is not None and self.target.route.key:
+            yield self.target.route.key
 
     def watch(self) -> None:
         """From now on, cancel the work if the client leaves. Its body must have been read.

@@ -30,7 +30,10 @@ SWEEP_BATCH = 100
 
 _ID = re.compile(r"file_[0-9A-Za-z]{24}")
 _ALPHABET = string.ascii_letters + string.digits
-_FORBIDDEN = re.compile(r'[<>:"|?*\\/\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
+_FORBIDDEN = re.compile(
+    r'[<>:"|?*\\/\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]'
+)
+"""What no file system or no line takes, and what turns the direction of a text: an end reads as another."""
 _MIME = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,100}")
 _UNKNOWN = "application/octet-stream"
 
@@ -276,7 +279,7 @@ def checked_name(name: str, mime_type: str) -> str:
     if len(last) > MAX_NAME_CHARS or _FORBIDDEN.search(last) or not last.strip(". "):
         raise Refused(
             f"the name of the file has to be of 1 to {MAX_NAME_CHARS} characters, without "
-            '< > : " | ? * \\ / and control characters',
+            '< > : " | ? * \\ /, control characters and those that turn the direction of a text',
             param="file",
         )
     return last

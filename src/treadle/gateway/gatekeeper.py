@@ -19,22 +19,29 @@ from treadle.gateway.stored_routes import outage
 from treadle.gateway.tending import meanwhile, sweeping
 from treadle.storage.database import Database
 
+SPEND_EVERY_S = 3600.0
+"""How often records that are too old are looked for: it takes reading all of them."""
+
 _log = logging.getLogger(__name__)
 
 
 class Gatekeeper:
     """A `Gate` on a database. It can be handed around before it is `opened`."""
 
-    def __init__(self, database: Database, master_key: str | None = None) -> None:
+    def __init__(
+        self, database: Database, master_key: str | None = None, spend_kept_s: float | None = None
+    ) -> None:
         """Prepare, without touching the database.
 
         Args:
             database: open before, and longer.
             master_key: the admin key, in place of one that is made.
+            spend_kept_s: how long the record of a request is kept; None: for ever.
         """
         self.keys = Keys(database, master_key)
         self.limits = Limits(database)
         self.accounts = Accounts(database, self.keys, self.limits)
+        self._spend_kept_s = spend_kept_s
         self.admin_key: str | None = None
         """Made when it was opened, since there was none: to be shown once."""
 
@@ -55,7 +62,12 @@ class Gatekeeper:
         """
         self.admin_key = await self.keys.first_admin_key()
         try:
-            async with meanwhile(self.accounts.run, partial(sweeping, self.limits.sweep)):
+            works = [self.accounts.run, partial(sweeping, self.limits.sweep)]
+            if self._spend_kept_s is not None:
+                works.append(
+                    partial(sweeping, partial(self.accounts.sweep, self._spend_kept_s), SPEND_EVERY_S)
+                )
+            async with meanwhile(*works):
                 yield
         finally:
             with CancelScope(shield=True), move_on_after(STOP_S):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from anyio import CancelScope, sleep
 
 from treadle.errors import StorageError
+from treadle.gateway import faults
 
 SWEEP_EVERY_S = 300.0
 
@@ -30,14 +31,15 @@ async def meanwhile(*works: Callable[[], Coroutine[None, None, None]]) -> AsyncG
         with CancelScope(shield=True):  # they end at once, or at the deadline of the database
             await asyncio.wait(tasks)
         for error in (task.exception() for task in tasks if not task.cancelled()):
-            _log.error("a task in the background had failed", exc_info=error)
+            if error is not None:
+                _log.error("a task in the background had failed\n%s", faults.told(error))
 
 
-async def sweeping(sweep: Callable[[], Awaitable[None]]) -> None:
+async def sweeping(sweep: Callable[[], Awaitable[None]], every_s: float = SWEEP_EVERY_S) -> None:
     """Sweep now and then, until cancelled."""
     while True:
         try:
             await sweep()
         except StorageError as error:
             _log.warning("what is over could not be removed: %s", error)
-        await sleep(SWEEP_EVERY_S)
+        await sleep(every_s)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import cache, lru_cache
 from importlib import import_module
@@ -77,6 +77,12 @@ def load() -> None:
     _table()
 
 
+def forget() -> None:
+    """Ask the table again at the next call: somebody has changed it."""
+    _starts.cache_clear()
+    _rates.cache_clear()
+
+
 @cache
 def _table() -> Any:
     """The module `genai_prices`, or None. It loads an HTTP client for updates, which nobody starts here."""
@@ -112,8 +118,8 @@ def _starts(provider: str, model: str, minute: int) -> tuple[int, ...] | None:
         return None
     if prices.input_mtok is None:  # the sum takes tokens without a price for free
         return None
-    tiers = (tier for each in vars(prices).values() for tier in getattr(each, "tiers", ()))
-    return tuple({tier.start for tier in tiers})
+    each: Iterable[object] = vars(prices).values()
+    return tuple({int(tier.start) for price in each for tier in getattr(price, "tiers", ())})
 
 
 @lru_cache(maxsize=1024)

@@ -135,7 +135,7 @@ class Route:
         if self.provider is None:
             _check_unknown(self.model)
             return
-        if not self.name:
+        if not self.name.strip("."):  # dots alone would be a step in the path of an address
             raise InvalidArgument(f"model {self.model!r} names a provider and no model: write PROVIDER/MODEL")
         if self.provider.aws:
             self._check_aws()

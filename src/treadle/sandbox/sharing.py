@@ -79,7 +79,8 @@ def lacks(rung: Shared, facts: Facts) -> tuple[str, ...]:
         "no PID namespace: code can find out which process numbers are in use, and can signal only its own",
         "no root of its own: code sees the real paths of its folder, of the interpreter and of the packages, "
         "and whether a path exists that its user may reach; it can neither list nor open it",
-        "no /workspace, no /tmp: the working folder, INPUT_DIR, OUTPUT_DIR and TMPDIR lead to its own folder",
+        "no /workspace, /sandbox, /skills, /tmp: these are in a folder of its own, where the working folder, "
+        "INPUT_DIR, OUTPUT_DIR and TMPDIR are",
         "no mounts: a folder of the host cannot be shown in a container",
         "no network namespace: the filter of system calls alone keeps sockets away",
     ]

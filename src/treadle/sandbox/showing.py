@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
-from anyio import CapacityLimiter, to_thread
+from anyio import Lock, to_thread
 
 from treadle.errors import SandboxError
 from treadle.sandbox.box import MIB, SKILLS, Mount
@@ -18,6 +18,8 @@ from treadle.sandbox.shown import Shown, check_names
 
 if TYPE_CHECKING:  # Linux alone has what is in there
     from treadle.sandbox.claims import Claim
+
+Some = TypeVarTuple("Some")
 
 KEPT_BYTES, KEPT_S = 512 * MIB, 3600.0
 """What no container uses stays for so long, and while all together have no more bytes."""
@@ -66,7 +68,7 @@ class ShownFolders:
     _opening: "asyncio.Task[None] | None" = field(default=None, init=False)
     _claim: "Claim | None" = field(default=None, init=False)
     _work: Path = field(default_factory=Path, init=False)
-    _writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1), init=False)
+    _turn: Lock = field(default_factory=Lock, init=False)
     """One thread at a time: the event loop would wait for its turn among many."""
     _closed: bool = field(default=False, init=False)
 
@@ -119,6 +121,10 @@ class ShownFolders:
         task.add_done_callback(self._ended)
         return task
 
+    async def _alone(self, work: Callable[[*Some], None], *arguments: *Some) -> None:
+        async with self._turn:
+            await to_thread.run_sync(work, *arguments)
+
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
@@ -134,7 +140,7 @@ class ShownFolders:
         try:
             await asyncio.wait([opening])
             opening.result()
-            await to_thread.run_sync(_write, shown.files, self._work / name, limiter=self._writers)
+            await self._alone(_write, shown.files, self._work / name)
         except BaseException as error:
             self._kept = {digest: each for digest, each in self._kept.items() if each.name != name}
             if isinstance(error, OSError):
@@ -152,7 +158,7 @@ class ShownFolders:
             if total > self.most_bytes or self.now() - each.used > self.kept_s:
                 total -= each.size
                 del self._kept[digest]
-                self._start(to_thread.run_sync(_remove, self._work / each.name, limiter=self._writers))
+                self._start(self._alone(_remove, self._work / each.name))
 
     async def close(self) -> None:
         """Remove it all; containers that are shown something are closed before."""

@@ -77,7 +77,15 @@ class Database:
 
     @asynccontextmanager
     async def opened(self, *, may_upgrade: bool = True) -> AsyncGenerator[None]:
-        """Bring its tables to the version of this program, and let it be used until the block ends.
+        """`prepare` it, and let it be used until the block ends."""
+        try:
+            await self.prepare(may_upgrade=may_upgrade)
+            yield
+        finally:
+            await self.close()
+
+    async def prepare(self, *, may_upgrade: bool = True) -> None:
+        """Bring its tables to the version of this program. It may be used then, up to its `close`.
 
         Args:
             may_upgrade: otherwise tables that are missing or older are refused.
@@ -87,12 +95,27 @@ class Database:
         """
         if is_file(self.url):
             await run_sync(_make_file, self.url, self._deadline_s)
-        try:
-            await self._check_tables(may_upgrade=may_upgrade)
+        await self._check_tables(may_upgrade=may_upgrade)
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+    @asynccontextmanager
+    async def served(self) -> AsyncGenerator[None]:
+        """Serve from it, until the block ends. A file has one server: what it counts in memory is not shared.
+
+        Raises:
+            StorageError: another process serves from the file.
+        """
+        if self.is_shared:
             yield
-        finally:
-            await self._writer.dispose()
-            await self._reader.dispose()
+            return
+        path = Path(f"{self.url.database}.lock")
+        # a transaction on a database of its own: it ends with the process, however that ends, on each system
+        with closing(_locked(path)):
+            yield
 
     @property
     def is_shared(self) -> bool:
@@ -263,6 +286,27 @@ def _check_search() -> None:
                 f"the SQLite {sqlite3.sqlite_version} of this Python has no full text search (FTS5): use a "
                 "Python that has it, as those of python.org do, or a database on PostgreSQL"
             ) from error
+
+
+def _locked(path: Path) -> sqlite3.Connection:
+    try:
+        path.touch(mode=0o600)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise StorageError(f"{path} cannot be used: {error}") from error
+        raise StorageError(
+            f"another process serves from {path.with_suffix('')}: stop it, or let both use one database on "
+            "PostgreSQL (DATABASE_URL=postgresql://USER:PASSWORD@HOST/NAME)"
+        ) from None
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"{path} cannot be used: {error}") from error
+    return connection
 
 
 def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:

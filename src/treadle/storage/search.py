@@ -14,7 +14,6 @@ from sqlalchemy import (
     Double,
     Insert,
     Numeric,
-    Select,
     Subquery,
     Text,
     cast,
@@ -90,32 +89,27 @@ def hits(dialect: str, query: str) -> Subquery | None:
     asked = words(query)[:MAX_QUERY_WORDS]
     if not asked:
         return None
-    found = _on_sqlite(asked) if dialect == "sqlite" else _on_postgresql(asked)
-    return found.subquery("hits")
+    return _on_sqlite(asked) if dialect == "sqlite" else _on_postgresql(asked)
 
 
-def _on_sqlite(asked: Sequence[str]) -> Select[tuple[int, float]]:
+def _on_sqlite(asked: Sequence[str]) -> Subquery:
     rows = [(f'{name}:"{word}"', weight) for word in asked for name, weight in WEIGHTS.items()]
     each = values(Column("query", Text), Column("weight", Double), name="asked").data(rows).cte()
     has = column("skill_index", is_literal=True).op("MATCH")(each.c.query)
     score = func.round(func.sum(each.c.weight) / len(asked), 4)
     number = _FTS5.c.rowid
-    return (
-        select(number.label("version_number"), score.label("score"))
-        .join_from(each, _FTS5, has)
-        .group_by(number)
-    )
+    found = select(number.label("version_number"), score.label("score")).join_from(each, _FTS5, has)
+    return found.group_by(number).subquery("hits")
 
 
-def _on_postgresql(asked: Sequence[str]) -> Select[tuple[int, float]]:
+def _on_postgresql(asked: Sequence[str]) -> Subquery:
     query = cast(" | ".join(f"'{word}'" for word in asked), TSQUERY)
     best = _vector(f"'{word}':1A" for word in asked)
     of = _TSVECTOR.c
-    share = cast(
-        func.ts_rank(of.words, query) / func.ts_rank(best, query), Numeric
-    )  # it is a float of 4 bytes
-    score = cast(func.round(share, 4), Double)
-    return select(of.version_number, score.label("score")).where(of.words.op("@@")(query))
+    share = func.ts_rank(of.words, query) / func.ts_rank(best, query)
+    score = cast(func.round(cast(share, Numeric), 4), Double)  # a rank has no more than 4 bytes
+    found = select(of.version_number, score.label("score")).where(of.words.op("@@")(query))
+    return found.subquery("hits")
 
 
 def _vector(lexemes: Iterable[str]) -> ColumnElement[str]:

@@ -12,7 +12,8 @@ inner()
 # > True
 places = [each.__file__ for each in sys.modules.values() if getattr(each, "__file__", None)]
 print(sorted({"/".join(each.split("/")[:3]) for each in places}))
-print(all(each.startswith(("/opt/python/lib", "/opt/treadle", "/opt/packages")) for each in sys.path if each))
+neutral = ("/workspace", "/opt/python/lib", "/opt/treadle", "/opt/packages")
+print(all(each.startswith(neutral) for each in sys.path if each))
 # %% prints
 # 3% skipped
 # > /opt/python /opt/python /opt/python

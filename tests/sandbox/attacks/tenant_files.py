@@ -28,7 +28,7 @@ print(
 )
 # %% prints
 # 3% raises PermissionError
-# > ['bin', 'dev', 'etc', 'lib', 'opt', 'proc', 'run', 'sbin', 'tmp', 'usr', 'workspace']
+# > ['bin', 'dev', 'etc', 'lib', 'opt', 'proc', 'run', 'sandbox', 'sbin', 'tmp', 'usr', 'workspace']
 # > []
 print([each for each in sorted(os.listdir("/")) if each not in ("lib32", "lib64", "libx32")])
 print(os.listdir("/run"))
