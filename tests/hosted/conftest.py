@@ -14,9 +14,10 @@ from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
 from treadle.execution.containers import Rules
+from treadle.hosted.blocks import FILES
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library
-from treadle.hosted.model import FILES, Hosted
+from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.sandbox.isolation import isolated
 from treadle.sandbox.ladder import probe

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from treadle.agents.calls import read_call
-from treadle.agents.chunks import endings, with_callers
+from treadle.agents.chunks import endings, head_of, with_callers
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Delta, Ended, Started
 from treadle.conversation.request import ModelRequest, Reply
@@ -103,7 +103,7 @@ class _Chunks:
         head: dict[str, Any] = {}
         for chunk in endings(reply, self._last):
             usage = chunk.pop("usage", usage)
-            head = chunk
+            head = head_of(chunk)
             yield sse.event(chunk)
         if self.include_usage:
             yield sse.event({**head, "choices": [], "usage": usage})

@@ -21,6 +21,8 @@ CODE_TOOL = "litellm_code_execution"
 """The tool by which a model runs code here, under the name that LiteLLM gave it."""
 SKILL_TOOL = "litellm_skill_"
 """What the names of tools begin with that give the instructions of a skill."""
+FILES, METADATA = "_litellm_generated_files", "metadata"
+"""What responses have beside what a provider says: files that were made, and the limit that was reached."""
 SKILLS = "/skills"
 """The folder in which code finds skills."""
 

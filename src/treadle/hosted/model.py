@@ -14,7 +14,7 @@ from treadle.conversation.request import ModelRequest, Reply, StopReason, ToolSp
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
 from treadle.hosted.asked import Asked, for_provider, read_asked
-from treadle.hosted.blocks import CODE_TOOL, Ran, as_calls, code_result, skill_result
+from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, as_calls, code_result, skill_result
 from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
 from treadle.hosted.host import Caller, Host
@@ -27,9 +27,6 @@ from treadle.loop.plan import Plan
 from treadle.loop.run import Finished, Run
 from treadle.models.base import Abilities, Model, OnDelta
 from treadle.skills.prompt import Placed, told
-
-FILES = "_litellm_generated_files"
-METADATA = "metadata"
 
 
 @dataclass(slots=True, eq=False)

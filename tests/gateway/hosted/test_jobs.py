@@ -29,6 +29,8 @@ async def test_a_skill_makes_its_files(
 
     assert answer.contents == job.makes
     assert (answer.text, answer.reason, answer.calls) == ("I make it. Here it is.", client.reason, [])
+    saying_files = [told for told in client.said if "content_base64" in str(told)]
+    assert len(saying_files) == streamed  # once: they may be large
     (ran,) = answer.runs
     assert (ran["return_code"], ran["stderr"]) == (0, "")
     assert [each["path"] for each in ran["content"]] == sorted(job.makes)
