@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,10 +25,13 @@ def litellm_proxy_bin() -> Path:
 @pytest.fixture(scope="session")
 def litellm_bin() -> Path:
     """The programs of an environment with the current litellm and this package."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return _environment(
-        "litellm-and-treadle", ["-e", str(ROOT), "litellm"], stale_with=project["dependencies"]
+        "litellm-and-treadle", ["-e", str(ROOT), "litellm"], stale_with=_project()["dependencies"]
     )
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def _environment(name: str, requirements: Sequence[str], *, stale_with: Sequence[str] = ()) -> Path:
