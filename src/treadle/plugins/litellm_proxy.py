@@ -51,7 +51,7 @@ class SkillsInjectionHook(CustomLogger):
             raise InvalidArgument(f"max_iterations must be 1 or more, not {max_iterations!r}")
         if not (math.isfinite(sandbox_timeout) and sandbox_timeout > 0):
             raise InvalidArgument(f"sandbox_timeout must be seconds above 0, not {sandbox_timeout!r}")
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.max_iterations = max_iterations
         self.sandbox_timeout = sandbox_timeout
         limits = HostLimits(max_iterations, code_s=sandbox_timeout)

@@ -161,9 +161,8 @@ class Taken:
     def _kept(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.data.items() if name not in self.dialect.fields}
         for name in _METADATA:  # each call writes into its own
-            given: Any = kept.get(name)
-            if isinstance(given, dict):
-                known = cast("dict[str, Any]", given)
+            if isinstance(kept.get(name), dict):
+                known = cast("dict[str, Any]", kept[name])
                 kept[name] = {key: value for key, value in known.items() if key not in _STOCK_KEYS}
         return kept
 
