@@ -87,7 +87,9 @@ async def by_messages(house: House, model: str, *, stream: bool, **more: Any) ->
         if not stream:
             return (await client.messages.create(**asked)).to_dict()  # type: ignore[return-value]
         async with client.messages.stream(**asked) as coming:
-            return (await coming.get_final_message()).to_dict()  # type: ignore[return-value]
+            deltas = [event.to_dict()["delta"] async for event in coming if event.type == "message_delta"]
+            answer: Any = (await coming.get_final_message()).to_dict()
+    return {**deltas[-1], **answer}
 
 
 @pytest.mark.parametrize("stream", [False, True])

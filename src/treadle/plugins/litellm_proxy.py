@@ -28,6 +28,7 @@ except ImportError as error:
 
 _LIMITS = HostLimits()
 _ROUTES = {"chat_completions": "acompletion", "anthropic_messages": "anthropic_messages"}
+_PLAIN = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
 class SkillsInjectionHook(CustomLogger):
@@ -106,7 +107,7 @@ class SkillsInjectionHook(CustomLogger):
         try:
             async with aclosing(coming):
                 async for piece in coming:
-                    yield piece if isinstance(piece, bytes) else _types().ModelResponseStream(**piece)
+                    yield piece if isinstance(piece, bytes) else _chunk(piece)
         except TreadleError as error:
             raise _refusal(error) from error
 
@@ -117,6 +118,12 @@ class SkillsInjectionHook(CustomLogger):
 
 def _types() -> Any:
     return import_module("litellm.types.utils")
+
+
+def _chunk(piece: Mapping[str, Any]) -> Any:
+    # a chunk that looks plain loses in the proxy's fast writer what has no field of its own
+    whole = {} if _PLAIN.issuperset(piece) else {"provider_specific_fields": {}}
+    return _types().ModelResponseStream(**whole, **piece)
 
 
 def _asking(dialect: Dialect, identity: Identity) -> Ask:
