@@ -1,17 +1,20 @@
 """A LiteLLM proxy with the skills of Treadle in front of the strict fake, one for all tests of a module."""
 
 import asyncio
-import base64
 from collections import deque
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 
 import treadle
 from tests.environments import PROXY, environment, project
+from tests.gateway.hosted.conftest import ChatClient, Client, MessagesClient
 from tests.proxies import Proxy, started
 from tests.skills.jobs import JOBS
 from tests.skills.test_store import package
@@ -25,6 +28,15 @@ from treadle.storage.database import Database
 from treadle.testing import Step
 from treadle.testing.upstream import Upstream, running
 
+HOW = [
+    (kind, model, streamed)
+    for kind in ("openai", "anthropic")
+    for model in ("coder", "claude-coder")
+    for streamed in (False, True)
+]
+every_way = pytest.mark.parametrize(
+    ("kind", "model", "streamed"), HOW, ids=[f"{k}-on-{m}-{'streamed' if s else 'whole'}" for k, m, s in HOW]
+)
 UPSTREAM_KEY = "sk-of-the-upstream"
 RECORDER = Path(__file__).with_name("recorder.py")
 
@@ -57,6 +69,12 @@ class House:
     proxy: Proxy
     ids: dict[str, str]
     """Of its skills, by name; `secret` is of somebody else."""
+    clients: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def client(self, kind: str, *, streamed: bool = False) -> Client:
+        if kind == "anthropic":
+            return MessagesClient(self.clients[kind], streamed)
+        return ChatClient(self.clients[kind], streamed)
 
     def container(self, name: str) -> dict[str, Any]:
         return {"skills": [{"type": "custom", "skill_id": self.ids[name], "version": "latest"}]}
@@ -101,12 +119,23 @@ def upstream_and_stage() -> Generator[tuple[Upstream, Stage]]:
         yield upstream, stage
 
 
+OWN = """
+from treadle.plugins.litellm_proxy import SkillsInjectionHook
+
+hook = SkillsInjectionHook(
+    max_iterations=4, sandbox_timeout=8.0, database_url={url!r}, max_containers_per_owner=1000
+)
+"""
+
+
 @pytest.fixture(scope="module")
 def started_house(
+    request: pytest.FixtureRequest,
     programs: Path,
     upstream_and_stage: tuple[Upstream, Stage],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[House]:
+    """A proxy with the hook in one line, or with that of OWN where a module says so."""
     try:
         find("data")
     except SandboxError as error:
@@ -115,25 +144,39 @@ def started_house(
     folder = tmp_path_factory.mktemp("proxy")
     (folder / "recorder.py").write_bytes(RECORDER.read_bytes())
     url = f"sqlite:///{folder}/skills.db"
+    (folder / "own.py").write_text(OWN.format(url=url), "utf-8")
     variables = {
         "PYTHONPATH": str(Path(treadle.__file__).parents[1]),
-        "TREADLE_DATABASE_URL": url,
         "TREADLE_PACKAGES": str(packages_folder()),
     }
+    hook = getattr(request.module, "HOOK", "treadle.plugins.litellm_proxy.skills_hook")
+    if hook != "own.hook":
+        variables["TREADLE_DATABASE_URL"] = url
     ids = asyncio.run(_stored(url))
-    config = configured(upstream.base_url, "recorder.instance", "treadle.plugins.litellm_proxy.skills_hook")
-    with started(programs, folder, config, variables) as proxy:
+    hooks = [hook] if hook else []
+    with started(
+        programs, folder, configured(upstream.base_url, "recorder.instance", *hooks), variables
+    ) as proxy:
         yield House(stage, upstream, proxy, ids)
 
 
 @pytest.fixture
-def house(started_house: House) -> Generator[House]:
-    for seen in (started_house.stage.steps, started_house.upstream.requests, started_house.upstream.refusals):
+async def house(started_house: House) -> AsyncGenerator[House]:
+    async with entered(started_house):
+        yield started_house
+
+
+@asynccontextmanager
+async def entered(house: House) -> AsyncGenerator[None]:
+    """With clients of its own for a test, and nothing of another test."""
+    for seen in (house.stage.steps, house.upstream.requests, house.upstream.refusals):
         seen.clear()
-    before = len(started_house.proxy.log)
-    yield started_house
-    print(started_house.proxy.log[before:])  # noqa: T201 - pytest shows it where a test failed
-
-
-def decoded(file: Any) -> bytes:
-    return base64.b64decode(file["content_base64"])
+    before = len(house.proxy.log)
+    options: Any = {"api_key": house.proxy.key, "max_retries": 0, "timeout": 100}
+    async with (
+        AsyncAnthropic(base_url=house.proxy.base_url, **options) as messages,
+        AsyncOpenAI(base_url=f"{house.proxy.base_url}/v1", **options) as chat,
+    ):
+        house.clients |= {"anthropic": messages, "openai": chat}
+        yield
+    print(house.proxy.log[before:])  # noqa: T201 - pytest shows it where a test failed

@@ -15,7 +15,8 @@ from treadle.models.base import Abilities, Model, OnDelta
 from treadle.settings import database_url
 
 if TYPE_CHECKING:
-    from treadle.hosted.host import Host, HostLimits
+    from treadle.hosted.host import Host
+    from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
 OWNER = "local"
@@ -69,7 +70,7 @@ class Hosts:
 
     url: Callable[[], str]
     """Of the database, as it is now."""
-    limits: "HostLimits | None" = None
+    made: "Callable[[Skills], Host]"
     _open: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Open]" = field(
         default_factory=lambda: WeakKeyDictionary[asyncio.AbstractEventLoop, _Open](), init=False
     )
@@ -84,21 +85,26 @@ class Hosts:
                 if known.guard is not None:
                     await known.guard.aclose()
                 known.host, known.guard, known.url = None, None, url
-                known.host, known.guard = await _opened(url, self.limits)
+                known.host, known.guard = await _opened(url, self.made)
             return known.host
 
 
-_hosts = Hosts(database_url)
-
-
-async def _opened(url: str, limits: "HostLimits | None") -> "tuple[Host, AsyncGenerator[None]]":
-    from treadle.hosted.host import Host, HostLimits
+def _made(skills: "Skills") -> "Host":
+    from treadle.hosted.host import Host
     from treadle.hosted.library import Library
+
+    return Host(Library(skills))
+
+
+_hosts = Hosts(database_url, _made)
+
+
+async def _opened(url: str, made: "Callable[[Skills], Host]") -> "tuple[Host, AsyncGenerator[None]]":
     from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
     database = Database(url)
-    host = Host(Library(Skills(database)), limits=limits or HostLimits())
+    host = made(Skills(database))
     guard = _closing(host, database)
     await anext(guard)
     try:

@@ -14,12 +14,15 @@ from weakref import WeakKeyDictionary
 
 from treadle.agents.hosting import Hosts
 from treadle.errors import InvalidArgument, MissingExtra, ModelError, TreadleError
+from treadle.execution.containers import MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.dialects import error_object, status, told
 from treadle.hosted.asked import names_skills
-from treadle.hosted.host import HostLimits
+from treadle.hosted.host import Host, HostLimits
+from treadle.hosted.library import Library
 from treadle.plugins.dialects import DIALECTS, Dialect
 from treadle.plugins.taken import Ask, Identity, Taken, as_told, caller_of, concerns_host
 from treadle.settings import plugin_database_url
+from treadle.skills.store import Skills
 
 try:
     CustomLogger: type[Any] = import_module("litellm.integrations.custom_logger").CustomLogger
@@ -39,6 +42,7 @@ class SkillsInjectionHook(CustomLogger):
         max_iterations: int = _LIMITS.iterations,
         sandbox_timeout: float = _LIMITS.code_s,
         database_url: str | None = None,
+        max_containers_per_owner: int = MAX_PER_OWNER,
     ) -> None:
         """Raises `InvalidArgument` for what cannot be.
 
@@ -47,16 +51,23 @@ class SkillsInjectionHook(CustomLogger):
             sandbox_timeout: seconds of one run of code.
             database_url: of the skills; None: what `TREADLE_DATABASE_URL` says, or else a file of SQLite in
                 the data of the user. `DATABASE_URL` is the proxy's own.
+            max_containers_per_owner: containers of one team, user or key. One ends when it was not used for
+                270 seconds.
         """
-        if isinstance(max_iterations, bool) or max_iterations < 1:
-            raise InvalidArgument(f"max_iterations must be 1 or more, not {max_iterations!r}")
+        _check_count("max_iterations", max_iterations)
+        _check_count("max_containers_per_owner", max_containers_per_owner)
         if not (math.isfinite(sandbox_timeout) and sandbox_timeout > 0):
             raise InvalidArgument(f"sandbox_timeout must be seconds above 0, not {sandbox_timeout!r}")
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.max_iterations = max_iterations
         self.sandbox_timeout = sandbox_timeout
         limits = HostLimits(max_iterations, code_s=sandbox_timeout)
-        self._hosts = Hosts(lambda: database_url or plugin_database_url(), limits)
+        rules = Rules(per_owner=max_containers_per_owner, in_all=max(MAX_IN_ALL, max_containers_per_owner))
+
+        def made(skills: Skills) -> Host:
+            return Host(Library(skills), limits=limits, rules=rules)
+
+        self._hosts = Hosts(lambda: database_url or plugin_database_url(), made)
         # by the proxy's logging object, of which each request has one: metadata would be logged
         self._taken: WeakKeyDictionary[Any, Taken] = WeakKeyDictionary()
 
@@ -114,6 +125,11 @@ class SkillsInjectionHook(CustomLogger):
     def _pop(self, data: Mapping[str, Any]) -> Taken | None:
         request = data.get("litellm_logging_obj")
         return None if request is None else self._taken.pop(request, None)
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"{name} must be 1 or more, not {value!r}")
 
 
 def _types() -> Any:
