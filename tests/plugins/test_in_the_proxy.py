@@ -67,7 +67,7 @@ async def test_the_callers_words_and_parameters_go_along_at_every_step(
 
     assert len(house.bodies) == 3
     for body in house.bodies:
-        assert body.get("max_tokens") or body.get("max_completion_tokens") == 321
+        assert (body.get("max_tokens") or body["max_completion_tokens"]) == 321
         assert body.get("stream", False) is streamed
         assert "Be brief." in json.dumps(body)
         assert "container" not in body

@@ -14,7 +14,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse
 from treadle.models.base import Model, OnDelta
 from treadle.models.litellm import DIALECT, reply_of, said
-from treadle.models.replies import forward
+from treadle.models.replies import COST_HEADERS, finished, forward
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -114,7 +114,11 @@ class Messages:
     async def reply(self, answer: Awaitable[Any], on_delta: OnDelta | None) -> Reply:
         answered = await said(answer)
         if isinstance(answered, Mapping):  # some of litellm's own hooks make one of a stream
-            return messages_responses.read_response(cast("Mapping[str, Any]", answered))
+            whole = dict(cast("Mapping[str, Any]", answered))
+            hidden = whole.pop("_hidden_params", None) or {}
+            return finished(
+                messages_responses.read_response(whole), {COST_HEADERS[0]: str(hidden.get("response_cost"))}
+            )
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()
         listener = on_delta or _deaf
