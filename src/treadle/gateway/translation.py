@@ -19,11 +19,12 @@ from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.hosting import hosted_by
 from treadle.gateway.refusals import REDIRECTS
-from treadle.hosted.asked import for_provider, names_skills
+from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
 from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
+from treadle.models.programmatic import check_tools
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -138,8 +139,8 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    request, model = read_for(exchange, target)
-    if host and names_skills(request.extra.get("container")):
+    request, model = read_for(exchange, target, hosted=host is not None)
+    if host and is_hosted(request):
         assert exchange.principal is not None
         model = hosted_by(host, model, target, exchange.principal)
     try:
@@ -240,8 +241,13 @@ class _Streamed:
 # The request
 
 
-def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
+def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tuple[ModelRequest, Model]:
     """The client's request as the model of `target` is asked, and that model.
+
+    Args:
+        exchange: the request.
+        target: whom to ask.
+        hosted: whether code and skills are hosted here.
 
     Raises:
         InvalidArgument: it cannot be read, or cannot be said to this model.
@@ -259,10 +265,13 @@ def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
             request = _as_chat_takes_it(request)
     else:
         given = {k: v for k, v in values.items() if k not in _NOT_PARAMETERS and v is not None}
-        request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
+        request, _ = read_call(
+            values.get("messages"), sendable(given, target), model, target.route, hosted=hosted
+        )
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
-    if names_skills(request.extra.get("container")):  # its host says what becomes of it
+    if hosted and is_hosted(request):  # its host says what becomes of it
+        check_tools(request)
         return request, model
     asked = for_provider(request)
     if check := getattr(model, "check", None):

@@ -176,7 +176,7 @@ def _without_programs(messages: Sequence[Message]) -> list[Message]:
 
     A reply that went on when code had its answers is one with that before it.
     """
-    asked = {block.id for message in messages for block in message.blocks if by_ours(block)}
+    asked = {call.id for message in messages for call in message.calls if by_ours(call)}
     if not asked:
         return list(messages)
     kept: list[Message] = []
@@ -207,6 +207,7 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
     taken = {call.id for message in messages for call in message.calls}
     owed: tuple[ToolResult, ...] = ()
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
+    told_later = {found.call_id: found for each in messages for b in each.blocks if (found := _result(b))}
     for message in _without_programs(messages):
         if owed and message.role == "user":
             message = replace(message, blocks=(*owed, *message.blocks))
@@ -217,6 +218,7 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
             told.append(message)
             continue
         for step in _steps(message.blocks, skill_tools, taken):
+            step.results = {**told_later, **step.results}
             told.append(replace(message, blocks=tuple(step.said)))
             if step.calls_others:
                 owed = step.answers

@@ -44,6 +44,8 @@ class Steps:
     skills: Mapping[str, str]
     """The folders of skills, by the tools that give their instructions."""
     streaming: bool
+    only_code: frozenset[str] = frozenset()
+    """Tools of the caller that the model may not call: code may."""
     container: Mapping[str, object] | None = None
     """What the provider is told of containers: of its own one, and its own skills."""
     handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
@@ -188,6 +190,8 @@ class _Part:
                 elif block.arguments:
                     await steps.out.feed(ArgumentsAdded(self._at[index], block.arguments))
                 return
+            if block.name in steps.only_code:  # the loop tells the model, and the caller hears nothing of it
+                return
         if self._wire != WIRE:
             block = replace(block, extra=EMPTY)
         self._at[index] = await steps.out.start(block)
@@ -205,7 +209,7 @@ class _Part:
         for block in message.blocks:
             if isinstance(block, ToolCall):
                 block = replace(block, id=next(ids))
-                if not self.steps.is_own(block.name):
+                if not self.steps.is_own(block.name) and block.name not in self.steps.only_code:
                     self.handed.append(block)
                     continue
             blocks.append(block)
