@@ -263,6 +263,9 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
         request = replace(messages_requests.read_request(values), model=model.name)
         if target.wire != "anthropic_messages":
             request = _as_chat_takes_it(request)
+        elif isinstance(metadata := request.extra.get("metadata"), dict):
+            known = target.metadata(cast("dict[str, Any]", metadata))
+            request = replace(request, extra={**request.extra, "metadata": known})
     else:
         given = {k: v for k, v in values.items() if k not in _NOT_PARAMETERS and v is not None}
         request, _ = read_call(
