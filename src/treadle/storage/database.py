@@ -173,17 +173,12 @@ class Database:
         """The statement: that for one row, with its values repeated, since compiling all takes long."""
         known = self._statements.get((table.name, rows))
         if known is None:
-            statement = (
-                self.insert(table).values(dict.fromkeys(table.columns.keys())).on_conflict_do_nothing()
-            )
-            returning = statement.returning(*table.primary_key.columns)
-            one = str(returning.compile(dialect=self._writer.dialect))
-            before, values, behind = _VALUES.split(one)
+            statement = self.insert(table).values(dict.fromkeys(table.columns.keys()))
+            returning = statement.on_conflict_do_nothing().returning(*table.primary_key.columns)
+            before, values, behind = _VALUES.split(str(returning.compile(dialect=self._writer.dialect)))
             width = len(table.columns)
-            numbered = (
-                _PLACE.sub(lambda place: f"${int(place[1]) + at * width}", values) for at in range(rows)
-            )
-            known = self._statements[table.name, rows] = f"{before}{', '.join(numbered)}{behind}"
+            every = ", ".join(_numbered_from(values, row * width) for row in range(rows))
+            known = self._statements[table.name, rows] = f"{before}{every}{behind}"
         return known
 
     @asynccontextmanager
@@ -250,6 +245,10 @@ def is_file(url: URL) -> bool:
 def shown(url: URL) -> str:
     """The URL for a human, without its password."""
     return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+
+
+def _numbered_from(values: str, first: int) -> str:
+    return _PLACE.sub(lambda place: f"${int(place[1]) + first}", values)
 
 
 def _is_of_content(error: DBAPIError) -> bool:
