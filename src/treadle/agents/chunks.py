@@ -117,7 +117,8 @@ def endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]
         calls = [{"index": index, **rest} for index, _ in enumerate(reply.message.calls)]
         delta = {FIELD: message_fields(reply), **({"tool_calls": calls} if calls else {})}
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
-        yield {**{k: v for k, v in end.items() if k != "container"}, "choices": [choice]}
+        said_once = ("container", *reply.beside)
+        yield {**{k: v for k, v in end.items() if k not in said_once}, "choices": [choice]}
     yield from others
     yield {**end, "usage": write_usage(reply.usage)}
 

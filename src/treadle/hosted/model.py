@@ -1,6 +1,6 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,6 +13,7 @@ from treadle.conversation.history import History
 from treadle.conversation.request import ModelRequest, Reply, StopReason, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
+from treadle.hosted.aside import aside
 from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import CODE_TOOL, Ran, as_calls, code_result, skill_result
 from treadle.hosted.code import HostedCode
@@ -165,7 +166,8 @@ class _Turn:
         for call_id in [id_ for id_ in self.steps.shown if id_ not in self._answered]:
             await self._result(call_id, "not run")
         await run.spending.settle()
-        return await self.out.end(self._ended(finished, late=deadline.cancelled_caught, wall_s=wall_s))
+        files = await aside(self.code.files) if self.code.written else []
+        return await self.out.end(self._ended(finished, files, wall_s if deadline.cancelled_caught else None))
 
     async def hear(self, event: events.Event) -> None:
         """Tell what runs here: it is a part of the reply."""
@@ -185,14 +187,15 @@ class _Turn:
         ran, self.code.last = self.code.last, None
         await self.out.whole(code_result(call_id, ran or Ran(stderr=output, return_code=1)))
 
-    def _ended(self, finished: Finished | None, *, late: bool, wall_s: float) -> Ended:
+    def _ended(
+        self, finished: Finished | None, files: Sequence[Mapping[str, object]], late_s: float | None
+    ) -> Ended:
         spending, last, desk = self.run.spending, self.steps.last, self.code.desk
         beside: dict[str, object] = {}
-        if self.code.written:
-            inline = self.host.limits.inline_bytes
-            beside[FILES] = [each.told(inline) for _, each in sorted(self.code.written.items())]
-        if late:
-            beside[METADATA] = _limit("wall_s", wall_s, f"there was no end within {wall_s:g} s")
+        if files:
+            beside[FILES] = files
+        if late_s is not None:
+            beside[METADATA] = _limit("wall_s", late_s, f"there was no end within {late_s:g} s")
         elif finished and (reached := finished.limit) and not self.steps.handed:
             beside[METADATA] = _limit(reached.name, reached.value, reached.detail)
         if desk.place is not None and self.steps.container is not None:
