@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
@@ -19,6 +19,7 @@ from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.hosting import hosted_by
 from treadle.gateway.refusals import REDIRECTS
+from treadle.hosted.aside import aside
 from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
 from treadle.hosted.model import Hosted
@@ -162,15 +163,25 @@ async def _whole(exchange: Exchange, model: Model, request: ModelRequest) -> Non
     except asyncio.CancelledError:  # the upstream works all the same
         exchange.count(Received().estimate(exchange.raw))
         raise
+    body = await _made(lambda: _body(exchange, reply), reply)
+    received = Received()
+    if not reply.usage.total_tokens:
+        received.add(body)
+    _count(exchange, reply, received)
+    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+
+
+def _body(exchange: Exchange, reply: Reply) -> bytes:
     if exchange.wire == "anthropic_messages":
         written = messages_responses.write_response(reply)
     else:
         written = carrying(reply, created=int(time.time()))
-    body = dumps(written).encode("ascii")
-    received = Received()
-    received.add(body)
-    _count(exchange, reply, received)
-    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+    return dumps(written).encode("ascii")
+
+
+async def _made(work: Callable[[], bytes], said: Reply | Ended) -> bytes:
+    """What `work` makes of an answer: with files in it, that takes long."""
+    return await aside(work) if said.beside else work()
 
 
 def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
@@ -212,16 +223,20 @@ class _Streamed:
             talker.cancel()
             await asyncio.wait([talker])
         _count(self.exchange, reply, self.received)
-        await self.exchange.end(b"".join(self.writer.end(reply)))
+        await self.exchange.end(await _made(lambda: b"".join(self.writer.end(reply)), reply))
 
     async def _delta(self, delta: Delta) -> None:
         if isinstance(delta, Started):
             self.known = delta.usage
-        elif isinstance(delta, Ended):
+        write = lambda: b"".join(self.writer.delta(delta))  # noqa: E731
+        if isinstance(delta, Ended):
             self.counted = True
             _count(self.exchange, delta, self.received)
-        if said := b"".join(self.writer.delta(delta)):
+            said = await _made(write, delta)
+        else:
+            said = write()
             self.received.add(said)
+        if said:
             await self._say(said)
 
     async def _say(self, said: bytes) -> None:

@@ -28,8 +28,8 @@ class Written:
     kept: Kept
     data: bytes
 
-    def told(self, inline_bytes: int) -> dict[str, Any]:
-        """As an entry of `_litellm_generated_files`."""
+    def told(self, *, whole: bool) -> dict[str, Any]:
+        """As an entry of `_litellm_generated_files`, with its content or without."""
         kept = self.kept
         entry: dict[str, Any] = {
             "name": kept.path.rpartition("/")[2],
@@ -39,7 +39,7 @@ class Written:
         }
         if kept.file_id:
             entry["file_id"] = kept.file_id
-        if not kept.file_id or kept.size <= inline_bytes:
+        if whole:
             entry["content_base64"] = base64.b64encode(self.data).decode("ascii")
         return entry
 
@@ -56,6 +56,16 @@ class HostedCode(RunsCode):
         """What the last run came to, until somebody takes it."""
         self.written: dict[str, Written] = {}
         """By path, as they are now."""
+
+    def files(self) -> list[dict[str, Any]]:
+        """What was written, as responses tell it: in order, with the contents that there is room for."""
+        left = self.desk.host.limits.inline_bytes
+        told: list[dict[str, Any]] = []
+        for _, each in sorted(self.written.items()):
+            whole = not each.kept.file_id or each.kept.size <= left
+            left -= each.kept.size if whole else 0
+            told.append(each.told(whole=whole))
+        return told
 
     async def container(self) -> Container:
         return (await self.desk.ready()).container

@@ -60,7 +60,7 @@ class HostLimits:
     max_cost: float | None = None
     """US dollars."""
     inline_bytes: int = INLINE_BYTES
-    """Of a file that comes back within the response, where it can be had by its id too."""
+    """Of all files that come back within the response, where they can be had by their ids too."""
 
 
 @dataclass(frozen=True, slots=True)

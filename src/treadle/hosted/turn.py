@@ -15,6 +15,7 @@ from treadle.conversation.deltas import Ended, Started
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import InvalidArgument
+from treadle.hosted.aside import aside
 from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, code_result, skill_result, use_id
 from treadle.hosted.code import HostedCode
 from treadle.hosted.outgoing import Outgoing, tell_again
@@ -126,7 +127,9 @@ class Turn:
         for call_id in [id_ for id_ in self.steps.shown if id_ not in self._results]:
             await self._result(call_id, "not run")
         await self.run.spending.settle()
-        beside = self._beside(outcome, wall_s if deadline.cancelled_caught else None)
+        beside = dict(self._beside(outcome, wall_s if deadline.cancelled_caught else None))
+        if self.code.written:
+            beside[FILES] = await aside(self.code.files)
         return await self._reply(self._reason(limited=METADATA in beside), beside)
 
     async def _advance(self, given: Sequence[AnswerGiven]) -> Finished | Waiting | None:
@@ -216,9 +219,6 @@ class Turn:
 
     def _beside(self, finished: Finished | None, late_s: float | None) -> Mapping[str, object]:
         beside: dict[str, object] = dict(self._savings())
-        if self.code.written:
-            inline = self.code.desk.host.limits.inline_bytes
-            beside[FILES] = [each.told(inline) for _, each in sorted(self.code.written.items())]
         if late_s is not None:
             beside[METADATA] = _limit("wall_s", late_s, f"there was no end within {late_s:g} s")
         elif finished and (reached := finished.limit) and not self.steps.handed:
