@@ -168,6 +168,8 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
     owed: tuple[ToolResult, ...] = ()
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
     for message in messages:
+        if message.role == "assistant" and not message.blocks and not message.extra:
+            continue  # no wire takes a reply back that said nothing
         if owed and message.role == "user":
             message = replace(message, blocks=(*owed, *message.blocks))
         elif owed:

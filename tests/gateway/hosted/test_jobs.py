@@ -4,7 +4,10 @@ import base64
 import io
 from typing import Any
 
+import anthropic
+import openai
 import pytest
+from anthropic.lib import async_files_from_dir
 
 from tests.gateway.hosted.conftest import ChatClient, Shop, across, every_way
 from tests.skills.formats import content
@@ -142,3 +145,17 @@ async def test_a_file_within_a_request_of_chat_completions_is_worked_on(shop: Sh
         answer = await serving.client("openai").ask(asked, shop.container("gif-maker"))
 
     assert answer.runs[0]["stdout"] == "a,b\n"
+
+
+@other_wire
+async def test_a_skill_that_a_client_uploads_is_used(kind: str, wire: str, shop: Shop) -> None:
+    job = JOBS["bundle"]
+    async with shop.serving([call(CODE, code=job.code), say("Done.")], wire) as serving:
+        made = await serving.anthropic.skills.create(files=await async_files_from_dir(job.skill))
+        container = {"skills": [{"type": "custom", "skill_id": made.id, "version": made.latest_version_id}]}
+        answer = await serving.client(kind).ask([{"role": "user", "content": job.prompt}], container)
+        await serving.anthropic.skills.delete(made.id)
+        with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)):
+            await serving.client(kind).ask([{"role": "user", "content": job.prompt}], container)
+
+    assert answer.contents == job.makes
