@@ -101,6 +101,14 @@ ONE = "model_list: [{model_name: a, litellm_params: {model: openai/x, api_key: k
             "a: model 'openai/x' needs a key",
         ),
         (ONE + "general_settings: {master_key: 5}", "general_settings.master_key must be a text"),
+        (
+            ONE + "general_settings: {maximum_spend_logs_retention_period: 30}",
+            "maximum_spend_logs_retention_period must be a text",
+        ),
+        (
+            ONE + "general_settings: {maximum_spend_logs_retention_period: 30 days}",
+            "maximum_spend_logs_retention_period: a duration is a number and a unit",
+        ),
         (ONE + "general_settings: {allow_client_side_credentials: 'yes'}", "must be true or false"),
     ],
 )
@@ -108,6 +116,12 @@ def test_a_wrong_file_says_where_it_is_wrong(tmp_path: Path, text: str, said: st
     with pytest.raises(InvalidArgument, match=said) as caught:
         read(tmp_path, text)
     assert str(caught.value).startswith(str(tmp_path / "config.yaml"))
+
+
+def test_how_long_records_are_kept_is_read_and_not_called_ignored(tmp_path: Path) -> None:
+    found = read(tmp_path, ONE + "general_settings: {maximum_spend_logs_retention_period: 7d}")
+    assert (found.spend_kept_s, found.ignored) == (7 * 86_400, ())
+    assert read(tmp_path, ONE).spend_kept_s is None
 
 
 def test_a_file_that_is_no_yaml_does_not_show_its_lines(tmp_path: Path) -> None:
@@ -149,6 +163,10 @@ def test_clients_say_where_requests_go_only_where_the_file_lets_them(tmp_path: P
     assert (target.route.base, target.route.key) == ("http://127.0.0.1:2", "sk-own")
     with pytest.raises(Refused, match="needs an api_key of your own"):
         table.targets("a", {"api_base": "http://127.0.0.1:2"})
+    for name in ("api_base", "base_url", "api_key"):
+        for value in ("", " ", 7):
+            with pytest.raises(Refused, match=f"'{name}' must be a text that is not empty"):
+                table.targets("a", {**own, name: value})
 
 
 def test_a_key_sees_only_its_models(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.gateway.conftest import (
     table,
     to,
 )
+from treadle.gateway.deployments import Deployment
 from treadle.gateway.gate import Principal
 from treadle.gateway.incoming import Limits
 from treadle.gateway.refusals import OverLimit
@@ -137,6 +138,46 @@ async def test_where_it_may_the_key_of_the_server_does_not_go_there() -> None:
     assert json.loads(theirs.bodies[0]) == {"model": "m", "messages": []}
     assert UPSTREAM_KEY.encode() not in theirs.requests[0]
     assert "x-proof" not in theirs.headers()
+
+
+async def test_a_name_made_of_dots_is_no_step_in_the_path_of_the_upstream() -> None:
+    deployment = Deployment(
+        "az/*", "azure/*", UPSTREAM_KEY, "http://127.0.0.1:1", transport={"api_version": "2024-10-21"}
+    )
+    async with running(table(deployment)) as made:
+        for name in ("az/..", "az/."):
+            got = await raw(made.url, post(CHAT, json.dumps({"model": name, "messages": []}).encode()))
+            assert got.startswith(b"HTTP/1.1 400")
+            assert "names a provider and no model" in error_of(got)["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+async def test_an_empty_address_of_a_client_is_refused(path: str) -> None:
+    deployment = Deployment("m", "hosted_vllm/m", client_credentials=frozenset({"api_base", "api_key"}))
+    said = {"model": "m", "messages": [], "api_base": "", "api_key": "sk-of-client"}
+    async with running(table(deployment)) as made:
+        got = await raw(made.url, post(path, json.dumps(said).encode()))
+    assert got.startswith(b"HTTP/1.1 400")
+    assert "'api_base' must be a text that is not empty" in error_of(got)["message"]
+
+
+async def test_a_fault_is_logged_without_the_keys_that_its_text_holds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(MemoryGate):
+        async def admit(self, principal: Principal, model: str) -> None:
+            raise LookupError(
+                f"{KEY} {{'Authorization': 'Bearer plain-word-of-client'}} "
+                "postgresql://treadle:db-word@host/x x-api-key: other-word"
+            )
+
+    async with running(NOWHERE, gate=Broken()) as made:
+        got = await raw(made.url, post(CHAT, b'{"model": "m", "messages": []}'))
+    assert got.startswith(b"HTTP/1.1 500")
+    assert "LookupError: " in caplog.text
+    assert "in admit" in caplog.text
+    for secret in (KEY, "plain-word", "db-word", "other-word"):
+        assert secret not in caplog.text
 
 
 async def test_a_body_that_is_too_long_is_refused_whether_it_says_so_or_not() -> None:

@@ -240,6 +240,33 @@ def test_the_log_goes_to_stderr_without_secrets(tmp_path: Path) -> None:
         assert secret not in log
 
 
+def test_a_second_server_on_one_file_is_told_until_the_first_is_gone(tmp_path: Path) -> None:
+    variables = {"TREADLE_HOME": str(tmp_path), "TREADLE_MASTER_KEY": "sk-mine-0123"}
+    upstream = ("--upstream", "http://127.0.0.1:1/v1")
+
+    def ran(*arguments: str) -> None:
+        command = [sys.executable, "-m", "treadle.cli.main", *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    with serve(*upstream, variables=variables) as (first, lines):
+        assert lines
+        with serve(*upstream, variables=variables) as (second, nothing):
+            assert second.wait(20) == 1
+            assert nothing == []
+            assert second.stderr is not None
+            assert "another process serves from" in second.stderr.read()
+        ran("keys", "create", "ci")
+        ran("skills", "list")
+        ran("db", "backup", str(tmp_path / "copy.db"))
+        first.kill()
+        first.wait()
+        with serve(*upstream, variables=variables) as (_, again):
+            assert again
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -309,9 +309,10 @@ def test_an_unknown_name_is_told_what_would_work(model: str) -> None:
         assert word in str(caught.value)
 
 
-def test_a_provider_without_a_model_is_told() -> None:
+@pytest.mark.parametrize("model", ["openai/", "azure/..", "azure/."])
+def test_a_provider_without_a_model_is_told(model: str) -> None:
     with pytest.raises(InvalidArgument, match="names a provider and no model"):
-        route("openai/").connect()
+        route(model).connect()
 
 
 @pytest.fixture

@@ -225,6 +225,27 @@ async def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> 
             pass
 
 
+async def test_a_file_has_one_server_and_the_next_one_when_that_has_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    async with Database.open(url) as one, Database.open(url) as other:
+        async with one.served():
+            with pytest.raises(StorageError, match=r"another process serves from .*x\.db: .*postgresql://"):
+                async with other.served():
+                    pass
+            async with other.begin() as connection:  # whoever does not serve may use it
+                await connection.execute(text("DELETE FROM spend"))
+        async with other.served():
+            pass
+
+
+async def test_a_lock_that_cannot_be_made_is_a_typed_error(tmp_path: Path) -> None:
+    await to_thread.run_sync((tmp_path / "x.db.lock").mkdir)
+    async with Database.open(f"sqlite:///{tmp_path / 'x.db'}") as database:
+        with pytest.raises(StorageError, match=r"x\.db\.lock cannot be used"):
+            async with database.served():
+                pass
+
+
 # Versions
 
 

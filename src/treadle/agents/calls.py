@@ -53,7 +53,7 @@ def completion(
             the provider's own tools, such as `{"type": "code_execution_20250825", "name": "code_execution"}`,
             stand beside functions.
             container: the id of a container to run code in again; or `{"skills": [...]}`: skills of the
-            database that the environment names (`litellm_skill_...`), for any model, and skills of a provider.
+            database that the environment names (`litellm_skill_...`), for any model, or those of a provider.
             betas: beta names of Anthropic to add; `"-NAME"` drops one that the tools would bring along.
             api_key, api_base, timeout, num_retries, extra_headers, extra_body: of the transport.
             Every other one goes to the provider: temperature, max_tokens, reasoning_effort, ...

@@ -3,8 +3,9 @@
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count as numbers
 from itertools import islice
 
 from anyio import Event, Lock, move_on_after
@@ -20,9 +21,9 @@ from treadle.storage.database import Database, Unstorable
 from treadle.storage.tables import keys as keys_table
 
 EVERY_S = 1.0
-FULL = 500
+FULL = 512
 """Records that are not let wait for the second to end."""
-BATCH = 250
+BATCH = 256
 """Records of a transaction: more would hold up requests, since building their rows takes the loop."""
 MAX_WAITING = 50_000
 """Records that wait while the database is away; later ones are lost, and their number is logged."""
@@ -48,6 +49,9 @@ class Accounts:
     _waiting: deque[tuple[str, Spent]] = field(default_factory=deque[tuple[str, Spent]])
     _unwritten: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
     """US dollars that a key spent and that are not written."""
+    _first_id: str = field(default_factory=unique_id)
+    _numbers: Iterator[int] = field(default_factory=lambda: numbers(1 << 40))
+    """So many digits that the ids are in the order of time, and an index takes them at its end."""
     _full: Event = field(default_factory=Event)
     _writing: Lock = field(default_factory=Lock)
 
@@ -61,7 +65,7 @@ class Accounts:
         if len(self._waiting) >= MAX_WAITING:
             self.lost += 1
             return
-        self._waiting.append((unique_id(), record))
+        self._waiting.append((f"{self._first_id}{next(self._numbers):x}", record))
         if record.cost:
             self._unwritten[key_id] += dollars(record.cost)
         if len(self._waiting) >= FULL:

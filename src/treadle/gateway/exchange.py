@@ -69,6 +69,11 @@ class Watched(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the request is here."""
+        ...
+
 
 _NO_BODY = JsonObject("{}", EMPTY, {})
 
@@ -120,7 +125,9 @@ class Exchange:
         """
         self.headers = headers_of(self.scope)
         self.principal = await gate.principal(secret_of(self.headers))
-        with _Within(self, self.limits.body_s, self._is_slow):
+        connection: Watched | None = self.scope.get(CONNECTION)
+        is_here = connection is not None and connection.is_whole
+        with _Within(self, None if is_here else self.limits.body_s, self._is_slow):
             self.raw = await read_body(self.receive, self.headers, self.limits)
         try:
             self.body = JsonObject.read(self.raw)
@@ -301,7 +308,7 @@ class Exchange:
     def _labels(self) -> tuple[tuple[str, ...], Mapping[str, object]]:
         """Tags and metadata, of headers and body."""
         body: object = self.body.values.get("metadata")
-        if not isinstance(body, dict) and not self.headers.keys() & _LABELS:
+        if not isinstance(body, dict) and _LABELS.isdisjoint(self.headers):
             return (), EMPTY
         given = dict(cast("dict[str, object]", body)) if isinstance(body, dict) else {}
         named: object = given.pop("tags", None)

@@ -11,7 +11,8 @@ _LIKE_A_SECRET = re.compile(
     r"\bsk-[\w-]{8,}"
     r"|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
     r"|(?i:\b(?:bearer|basic)\s+)(?!realm)[\w.~+/=-]{8,}"
-    r"|(?i:\b(?:authorization|(?:x-)?api[-_]?key|cookie)\b['\"]?\s*[:=,]\s*b?['\"]?)[^\s'\",;)}]+"
+    r"|(?i:\b(?:authorization|(?:x-)?api[-_]?key|cookie)\b['\"]?\s*[:=,]\s*b?['\"]?(?:(?:bearer|basic)\s+)?)"
+    r"[^\s'\",;)}]+"
 )
 """Keys as they are made, passwords in addresses, and what follows the name of a header that holds one."""
 

@@ -39,7 +39,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def unique_id() -> str:
-    """In the order of time, so that an index takes them at its end; its random bits are no secret."""
+    """Of the moment and of random bits. It is no secret."""
     return f"{time.time_ns():016x}{random.getrandbits(48):012x}"
 
 

@@ -114,6 +114,10 @@ class Connection(HttpToolsProtocol):
     def is_lost(self) -> bool:
         return self.transport.is_closing()
 
+    @property
+    def is_whole(self) -> bool:
+        return self._joined.is_whole
+
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():  # it lingers
             self._dropped += len(data)

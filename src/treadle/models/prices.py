@@ -3,15 +3,17 @@
 import math
 import time
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from operator import mul
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.telemetry import record
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 PRICED: Mapping[str, str] = {
     "anthropic": "anthropic",
@@ -126,8 +128,8 @@ def _starts(provider: str, model: str, minute: int) -> tuple[int, ...] | None:
 def _rates(provider: str, model: str, minute: int, least: int) -> "_Rates":
     """The rates for prompts of `least` tokens, and of more up to the next of the starts."""
 
-    def total(**counts: int) -> Decimal:
-        return Decimal(_asked(provider, model, Usage(**counts)).total_price)
+    def total(**counts: int) -> "Decimal":
+        return _asked(provider, model, Usage(**counts)).total_price
 
     fee, prompt = total(), total(input_tokens=least)
     return _Rates(
@@ -147,12 +149,12 @@ _MANY = 1_000_000
 class _Rates(NamedTuple):
     """US dollars of a request, and of a token of each kind."""
 
-    fee: Decimal
-    fresh: Decimal
-    cached: Decimal
-    written: Decimal
-    output: Decimal
-    reasoning: Decimal
+    fee: "Decimal"
+    fresh: "Decimal"
+    cached: "Decimal"
+    written: "Decimal"
+    output: "Decimal"
+    reasoning: "Decimal"
     sells_output: bool
 
     def price(self, usage: Usage) -> float | None:

@@ -26,7 +26,7 @@ READERS = 4
 """Connections that only read, on SQLite; one writes."""
 CONNECTIONS = 10
 """On PostgreSQL."""
-_ROWS = 128
+_ROWS = 256
 """That one statement inserts."""
 _ALONE = 0x7472656164
 """Number of the advisory lock."""

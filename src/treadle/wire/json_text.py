@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 from typing import Any, TypeAlias, cast
 
 from treadle.conversation.blocks import Message
@@ -187,7 +188,8 @@ class Draft:
             encode: see `Encode`.
         """
         last_key, last, text = self._messages
-        if key != last_key or messages[: len(last)] != last:
+        # the very same ones: what is equal to Python, such as 1 and True, is not in JSON
+        if key != last_key or len(last) > len(messages) or not all(map(is_, last, messages)):
             last, text = (), ""
         new = (_text(message, key, encode) for message in messages[len(last) :])
         text = ",".join(filter(None, (text, *new)))

@@ -265,6 +265,7 @@ def test_of_a_name_its_last_part_is_kept(name: str, kept: str) -> None:
     [
         *("a<b", "a>b", "a:b", 'a"b', "a|b", "a?b", "a*b", "a\0b", "a\nb", "a\r\nb", "a\x7fb", "a\u2028b"),
         *("..", ".", " ", "a/..", "x" * 256, "\ud800"),
+        *("invoice\u202efdp.exe", "a\u2066b", "a\u200fb", "\u061ca"),
     ],
 )
 def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:

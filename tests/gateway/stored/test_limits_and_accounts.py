@@ -5,7 +5,7 @@ import math
 import random
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +408,30 @@ async def test_a_record_that_the_database_does_not_take_is_dropped_and_no_other(
         assert found is not None
         assert found.spent == 6 * 0.25
     assert caplog.text.count("the record of request req_bad cannot be stored: it is dropped") == 1
+
+
+async def test_records_that_are_too_old_go_and_the_sums_of_their_days_stay(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "SWEPT", 3)
+    old = datetime.now(UTC) - timedelta(days=8)
+    async with Database.open(database_url) as database:
+        async with Gatekeeper.open(database) as gate:
+            for number in range(10):
+                gate.spent(replace(spent(Principal("k")), request_id=f"req_{number}", at=old))
+            gate.spent(replace(spent(Principal("k")), request_id="req_new"))
+            await gate.accounts.flush()
+        days = await rows_of(database, spend_days)
+        keeping = Gatekeeper(database)
+        async with keeping.opened():
+            pass
+        assert len(await rows_of(database, spend)) == 11
+        async with Gatekeeper(database, spend_kept_s=7 * 86_400).opened():
+            with anyio.fail_after(10):
+                while len(left := await rows_of(database, spend)) > 1:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+        assert [row.request_id for row in left] == ["req_new"]
+        assert await rows_of(database, spend_days) == days
 
 
 async def test_records_wait_for_a_database_that_is_locked(tmp_path: Path) -> None:
