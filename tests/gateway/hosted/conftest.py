@@ -246,6 +246,10 @@ class Shop:
         skills = [{"type": "custom", "skill_id": self.ids[name]} for name in names]
         return {"skills": skills, **({"id": id} if id else {})}
 
+    def tool(self, name: str) -> str:
+        """That gives the instructions of a skill."""
+        return self.ids[name].replace("-", "_")
+
     @asynccontextmanager
     async def serving(
         self,

@@ -260,3 +260,51 @@ async def test_s05_skills_of_a_provider_cannot_go_to_one_that_has_none(shop: Sho
         with pytest.raises(anthropic.BadRequestError, match="container"):
             await serving.client("anthropic").ask([GO], container)
         assert serving.fake.requests == []
+
+
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+async def test_the_helper_for_streams_of_the_openai_package_reads_what_comes(wire: str, shop: Shop) -> None:
+    steps = [
+        *(
+            say("I run. ") + call(CODE, code="open('a.txt', 'w').write('a')\nprint(1)"),
+            call(shop.tool("chart")),
+        ),
+        call(CODE, code="print(2)") + call("look"),
+    ]
+    async with shop.serving(steps, wire) as serving:
+        client = serving.client("openai")
+        tools: Any = client.tools()
+        extra = {"container": shop.container("gif-maker", "chart")}
+        said: Any = [GO]
+        async with serving.openai.chat.completions.stream(
+            model="gpt-5", messages=said, tools=tools, extra_body=extra
+        ) as stream:
+            async for _ in stream:
+                pass
+            answer: Any = (await stream.get_final_completion()).choices[0]
+
+    assert answer.message.content == "I run. "
+    assert [each.function.name for each in answer.message.tool_calls] == ["look"]
+    blocks = answer.message.model_extra["provider_specific_fields"]["blocks"]
+    assert [each["type"] for each in blocks] == [
+        *("text", "server_tool_use", "code_execution_tool_result"),
+        *("server_tool_use", "text_editor_code_execution_tool_result"),
+        *("server_tool_use", "tool_use", "code_execution_tool_result"),
+    ]
+
+
+@every_way
+@pytest.mark.parametrize("arguments", ["{", '{"code": 5', "[1]", "print(1)", ""])
+async def test_s12_a_client_can_read_what_a_model_wrote_wrongly(
+    arguments: str, kind: str, wire: str, shop: Shop, *, streamed: bool
+) -> None:
+    if wire == "messages" and arguments not in ("[1]", ""):
+        pytest.skip("the fake can send no such input on this wire")
+    async with shop.serving([call(CODE, arguments), say("I am sorry."), say("fine")], wire) as serving:
+        client = serving.client(kind, streamed=streamed)
+        answer = await client.ask([GO], shop.container("gif-maker"))
+        assert answer.text == "I am sorry."
+        assert answer.runs[0]["return_code"] == 1
+        again = await client.ask([GO, answer.again, GO], shop.container("gif-maker"))
+
+    assert again.text == "fine"
