@@ -11,6 +11,7 @@ from treadle.conversation.deltas import (
     BlockStarted,
     BlockStopped,
     Delta,
+    Ended,
     MessageExtra,
     Started,
 )
@@ -137,7 +138,7 @@ class _Part:
     _at: dict[int, int] = field(default_factory=dict[int, int], init=False)
     """Where blocks of the reply stand in the caller's."""
     _inputs: dict[int, list[str] | None] = field(default_factory=dict[int, list[str] | None], init=False)
-    """Of code, in pieces: told when it is whole, for some clients fail at what is no object. None: is told."""
+    """Of code, in pieces: told when it is whole, for some clients fail at what is no object. None: told."""
     _ids: list[str] = field(default_factory=list[str], init=False)
     """Of its calls, as they are told."""
 
@@ -168,13 +169,13 @@ class _Part:
                 if given := "".join(self._inputs.pop(index) or ()):
                     await out.feed(ArgumentsAdded(self._at[index], dumps(arguments_object(given))))
                 await out.feed(BlockStopped(self._at[index]))
-            case TextAdded() | SignatureAdded() | ArgumentsAdded() | BlockStopped() if (
-                delta.index in self._at
-            ):
+            case MessageExtra() | Ended():  # the end of a part is none of the whole
+                pass
+            case BlockExtra() if self._wire != WIRE:
+                pass
+            case _ if delta.index in self._at:
                 await out.feed(replace(delta, index=self._at[delta.index]))
-            case BlockExtra(index) if index in self._at and self._wire == WIRE:
-                await out.feed(replace(delta, index=self._at[index]))
-            case MessageExtra() | _:  # the end of a part is none of the whole
+            case _:
                 pass
 
     async def _start(self, index: int, block: Block) -> None:
