@@ -55,6 +55,8 @@ class Running:
     ready: Ready
     calls: Calls
     max_parallel: int
+    answer_s: float | None = None
+    """How long a call waits for somebody's answer."""
     limit: LimitReached | None = field(default=None, init=False)
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
@@ -177,7 +179,9 @@ class Running:
             return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
         outcome = await self.calls.look_at(call, tools)
         while isinstance(outcome, Needs):
-            await self._ask(outcome, code)
+            if not await self._ask(outcome, code):
+                late = f"Calling tool ['{call.name}'] timed out (no response after {self.answer_s:g}s)."
+                return ToolResult(call.id, late, is_error=True), "TimeoutError"
             outcome = await self.calls.look_at(call, self.tool.callable())
         if not isinstance(outcome, Ready):
             denied = self.calls.denied(call)
@@ -199,18 +203,20 @@ class Running:
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"
 
-    async def _ask(self, needs: Needs, code: str) -> None:
-        """Wait until somebody has spoken about a call."""
+    async def _ask(self, needs: Needs, code: str) -> bool:
+        """Wait until somebody has spoken about a call; False: nobody did in time."""
         decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[needs.call.id] = _Asked(needs, code, decided)
         self._busy -= 1
         self._changed.set()
         try:
-            await decided
+            with anyio.move_on_after(self.answer_s) as late:
+                await decided
         finally:
             if self._asked.pop(needs.call.id, None):  # cancelled
                 self._busy += 1
                 self._changed.set()
+        return not late.cancelled_caught
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         """Tell what the program prints."""
