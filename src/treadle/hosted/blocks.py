@@ -209,6 +209,8 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
     told_later = {found.call_id: found for each in messages for b in each.blocks if (found := _result(b))}
     for message in _without_programs(messages):
+        if message.role == "assistant" and not message.blocks and not message.extra:
+            continue  # no wire takes a reply back that said nothing
         if owed and message.role == "user":
             message = replace(message, blocks=(*owed, *message.blocks))
         elif owed:
