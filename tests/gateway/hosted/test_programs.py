@@ -1,4 +1,4 @@
-"""Programmatic tool calling on any model: the gateway runs the code, and pauses at each call of the client's tools."""
+"""Programmatic tool calling on any model: the code runs here, and pauses at calls of the client's tools."""
 
 import json
 from collections.abc import Callable, Mapping
