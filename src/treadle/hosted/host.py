@@ -94,7 +94,7 @@ class Host:
     files: FileStore | None = None
     limits: HostLimits = field(default_factory=HostLimits)
     settings: Isolated = field(default_factory=isolated)
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = field(default_factory=lambda: Rules(makes_room=True))
     _places: dict[str, Place] = field(default_factory=dict[str, Place], init=False)
     _containers: Containers | None = field(default=None, init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)

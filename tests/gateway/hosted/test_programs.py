@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.test_hosted_skills import Serving, hosting
+from tests.gateway.hosted.conftest import Serving, Shop
 from treadle.testing import call, say
 
 CODE_TOOL = {"type": "code_execution_20260120", "name": "code_execution"}
@@ -66,10 +65,10 @@ async def drive(
 
 
 @pytest.mark.parametrize("wire", ["chat", "messages"])
-async def test_three_regions_take_three_responses_and_two_model_calls(wire: str, tmp_path: Path) -> None:
+async def test_three_regions_take_three_responses_and_two_model_calls(shop: Shop, wire: str) -> None:
     script = [call("litellm_code_execution", code=THREE), say("There are two rows."), say("Any time.")]
     treadle = {"metadata": {"treadle": {"code_execution": "treadle"}}} if wire == "messages" else {}
-    async with hosting(script, wire, tmp_path) as serving:
+    async with shop.serving(script, wire) as serving:
         responses, messages = await drive(serving, sales, **treadle)
 
         assert [[block.type for block in each.content] for each in responses] == [
