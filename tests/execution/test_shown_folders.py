@@ -24,7 +24,7 @@ from treadle.sandbox.isolation import isolated
 from treadle.sandbox.ladder import probe
 from treadle.sandbox.packages import Wanted
 from treadle.tools.function import FunctionTools
-from treadle.tools.toolset import Answer, CodeCall
+from treadle.tools.toolset import Answer, CodeCall, ProgramEnd
 
 pytestmark = pytest.mark.skipif(probe().rung is None, reason=f"no containers here: {probe().why}")
 
@@ -237,8 +237,9 @@ class OfConversation(RunsCode):
     async def container(self) -> Container:
         return self.given
 
-    def heard(self, result: CellResult) -> None:
+    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
         self.results.append(result)
+        return await super().end(result, notes)
 
 
 async def test_a_tool_runs_code_in_the_container_of_a_conversation(containers: Containers) -> None:

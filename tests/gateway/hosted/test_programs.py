@@ -93,5 +93,5 @@ async def test_three_regions_take_three_responses_and_two_model_calls(shop: Shop
             extra_body={"container": last["container"]["id"], **treadle},
         )
         assert again.stop_reason == "end_turn"
-        sent = serving.fake.requests[-1].body["messages"]
-        assert json.dumps(sent).count("get_sales(") == 1, "the model reads its code, and no calls of that"
+        sent: Any = serving.fake.requests[-1].body
+        assert json.dumps(sent["messages"]).count("get_sales(") == 1, "the model reads its code, and no calls of that"
