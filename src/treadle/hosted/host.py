@@ -145,6 +145,18 @@ class Host:
             )
         return place
 
+    def places(self, owner: str) -> Sequence[Place]:
+        """The containers of `owner`, the oldest first."""
+        every = (place for place in self._places.values() if place.container.owner == owner)
+        return [place for place in every if not place.container.expired]
+
+    async def end(self, place: Place) -> None:
+        """End a container, and what waits or runs in it."""
+        self._places.pop(place.container.id, None)
+        if place.turn:
+            await place.turn.close()
+        await place.container.close()
+
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
         """The package set for `skills`, or what no set of this machine has."""
         usual = await self._usual()
