@@ -139,10 +139,12 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    request, model = read_for(exchange, target)
-    if host and names_skills(request.extra.get("container")):
+    if host and names_skills(exchange.body.values.get("container")):
         assert exchange.principal is not None
+        request, model = await aside(lambda: read_for(exchange, target))  # files may be in it
         model = hosted_by(host, model, target, exchange.principal)
+    else:
+        request, model = read_for(exchange, target)
     try:
         if exchange.streamed:
             await _Streamed(exchange, _writer(exchange)).go(model, request)

@@ -86,7 +86,7 @@ class Hosted:
         desk.uploads = uploads.files
         sent = for_provider(request)
         if check := getattr(self.inner, "check", None):
-            check(replace(sent, messages=messages))
+            await aside(lambda: check(replace(sent, messages=messages)))
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
             native = {**native, "id": known}

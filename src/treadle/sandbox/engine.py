@@ -89,18 +89,17 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._connection = ours
-        with theirs:
-            with self._claim.log.open("wb") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._kind.command(
-                        self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
-                    ),
-                    pass_fds=[theirs.fileno()],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                    env=self._kind.zygote_environment(),
-                )
+        with theirs, self._claim.log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._kind.command(
+                    self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
+                ),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
+                env=self._kind.zygote_environment(),
+            )
         asyncio.get_running_loop().add_reader(ours, self._hear)
         try:
             with anyio.fail_after(ZYGOTE_START_S):
