@@ -81,7 +81,7 @@ class Hosted:
         taken = {CODE_TOOL, *names.values()}
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
             raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
-        uploads = Uploads(self._fetch, desk.place.uploaded if desk.place else {})
+        uploads = Uploads(self._fetch, desk.root, desk.place.uploaded if desk.place else {})
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
         sent = for_provider(request)
@@ -122,7 +122,8 @@ class Hosted:
                 if not asked.native:  # else it is the provider's
                     raise
         skills = await self.host.library.load(self.caller.reader, asked.skills)
-        return Desk(self.host, self.caller.owner, skills, await self.host.packages(skills), place)
+        choice, root = await self.host.packages(skills), await self.host.root()
+        return Desk(self.host, self.caller.owner, skills, choice, root, place)
 
     async def _fetch(self, file_id: str) -> tuple[str, bytes]:
         if self.host.files is None:

@@ -15,7 +15,7 @@ _READ = frozenset({"application/pdf", "text/plain"})
 """Documents that models read themselves: they get them too."""
 _FOLDERS = frozenset({"in", "out"})
 """What is in the working folder of a new container."""
-_TOLD = "[a file of the user is at /workspace/{path}, {size:,} bytes]"
+_TOLD = "[a file of the user is at {root}/workspace/{path}, {size:,} bytes]"
 
 Fetch = Callable[[str], Awaitable[tuple[str, bytes]]]
 """The name and the content of a stored file."""
@@ -26,6 +26,8 @@ class Uploads:
     """Takes the files out of a conversation."""
 
     fetch: Fetch
+    root: str
+    """See `Host.root`."""
     known: Mapping[str, str]
     """Paths of those that are in the container already, by what names them."""
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]], init=False)
@@ -75,7 +77,7 @@ class Uploads:
 
     def _note(self, key: str) -> Text:
         path, data = self.files[key]
-        return Text(_TOLD.format(path=path, size=len(data)))
+        return Text(_TOLD.format(root=self.root, path=path, size=len(data)))
 
 
 def _content(url: str) -> tuple[str, bytes, str] | None:
