@@ -21,6 +21,8 @@ CODE = "import os\nprint(sorted(os.listdir('skills/one')))"
 class Host:
     """Nobody's."""
 
+    on_idle = None
+
     async def call(self, call: CodeCall, /) -> Answer:
         raise AssertionError(f"{call}")
 

@@ -252,6 +252,8 @@ async def test_the_engine_of_another_set_is_closed_when_nobody_used_it_for_long(
 
 
 class Host:
+    on_idle = None
+
     async def call(self, call: CodeCall, /) -> Answer:
         return Answer(f"about {call.arguments['what']}")
 

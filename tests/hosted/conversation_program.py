@@ -15,7 +15,8 @@ from treadle.conversation.request import ModelRequest
 from treadle.errors import TreadleError
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library
-from treadle.hosted.model import FILES, Hosted
+from treadle.hosted.model import Hosted
+from treadle.hosted.turn import FILES
 from treadle.sandbox.ladder import probe
 from treadle.skills.package import read_folder
 from treadle.skills.store import Reader, Skills
@@ -51,7 +52,7 @@ async def told(folder: Path) -> dict[str, Any]:
         async with host.opened():
             try:
                 reply = await Hosted(model, host, Caller("key:me", Reader("key:me"))).complete(request)
-                raws = [each.raw for each in reply.message.blocks if isinstance(each, Opaque)]
+                raws: list[Any] = [each.raw for each in reply.message.blocks if isinstance(each, Opaque)]
                 say_so["results"] = [
                     each["content"] for each in raws if each["type"].endswith("_tool_result")
                 ]

@@ -70,7 +70,7 @@ async def test_a_machine_below_the_minimum_runs_no_code_and_says_which_it_is(
 ) -> None:
     monkeypatch.setattr(house.host, "settings", isolated(minimum_rung=1))
     monkeypatch.setattr(house.host, "_containers", None)
-    seen = dict.fromkeys(ladder.ABILITIES, True)
+    seen: dict[str, bool] = dict.fromkeys(map(str, ladder.ABILITIES), True)
     report = ladder.report_of(ladder.probe().host, Facts(seen=seen, no_cgroup="nothing is mounted"))
     monkeypatch.setattr(ladder, "_kept", [report])
 

@@ -12,12 +12,15 @@ from treadle.conversation.blocks import Message
 from treadle.conversation.deltas import Delta, Ended, Fold
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse
+from treadle.hosted.blocks import FILES, METADATA
 from treadle.models.base import Model
 from treadle.wire.anthropic_messages.messages import read_content
 from treadle.wire.chat_completions.carried import DIRECT, FIELD, carried_fields, carrying, message_fields
 from treadle.wire.chat_completions.responses import FINISH_REASONS, read_usage, write_usage
 from treadle.wire.chat_completions.streaming import Reader, Writer
+from treadle.wire.json_text import with_usage
 
+_SAID_ONCE = frozenset({"container", "usage", FILES, METADATA})
 _WAITING = 16
 """Deltas that the provider may be ahead of whoever reads."""
 
@@ -117,10 +120,15 @@ def endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]
         calls = [{"index": index, **rest} for index, _ in enumerate(reply.message.calls)]
         delta = {FIELD: message_fields(reply), **({"tool_calls": calls} if calls else {})}
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
-        said_once = ("container", *reply.beside)
-        yield {**{k: v for k, v in end.items() if k not in said_once}, "choices": [choice]}
+        yield {**head_of(end), "choices": [choice]}
     yield from others
-    yield {**end, "usage": write_usage(reply.usage)}
+    usage = write_usage(reply.usage)
+    yield {**end, "usage": with_usage(reply.beside, usage).get("usage", usage)}
+
+
+def head_of(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """What every chunk begins with: what is said once, and may be large, is left out."""
+    return {name: value for name, value in chunk.items() if name not in _SAID_ONCE}
 
 
 def fold_chunks(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
@@ -142,7 +150,9 @@ def _folded(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
     container: Mapping[str, Any] | None = None
     reason: str | None = None
     usage: Any = None
+    beside: dict[str, Any] = {}
     for chunk in chunks:
+        beside |= {name: chunk[name] for name in (FILES, METADATA) if chunk.get(name)}
         created = int(chunk.get("created") or created)
         container = chunk.get("container") or container
         usage = chunk.get("usage") or usage
@@ -160,5 +170,7 @@ def _folded(chunks: Iterable[Mapping[str, Any]]) -> Shaped:
     if blocks:
         message = Message("assistant", read_content(blocks), "anthropic_messages")
         stop = FINISH_REASONS.get(reason, "stop")
-        reply = Reply(message, stop, read_usage(usage), reply.id, reply.model, container=container)
+        reply = Reply(
+            message, stop, read_usage(usage), reply.id, reply.model, container=container, beside=beside
+        )
     return Shaped(carrying(reply, created=created))

@@ -13,7 +13,7 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
-from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
+from treadle.execution.cell import WAIT_S, Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
@@ -28,6 +28,7 @@ from treadle.sandbox.output import OnOutput
 from treadle.sandbox.showing import Held, ShownFolders
 from treadle.sandbox.shown import Shown
 from treadle.tools.function import FunctionTools
+from treadle.tools.toolset import ProgramHost
 
 IDLE_S = 270.0
 """Seconds without use after which a container ends."""
@@ -98,7 +99,7 @@ class Container:
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
         replay: Recorded | None = None,
-        serve: Serve | None = None,
+        host: ProgramHost | None = None,
     ) -> Cell:
         """Begin a cell.
 
@@ -109,7 +110,7 @@ class Container:
             on_output: is told what the code prints, while it does.
             limit_s: seconds that it may run, not counting those in which it waits for answers.
             replay: answers of an earlier run, which the same calls get again.
-            serve: answers calls of tools that are only described; they are then not iterated over.
+            host: answers calls of tools that are only described; they are then not iterated over.
 
         Raises:
             ContainerGone: it has ended.
@@ -131,7 +132,7 @@ class Container:
             stubs(specs),
             self._rules.journal,
             {each.spec.name: each for each in functions},
-            serve,
+            host,
             self._rules.wait_s,
             replay or Recorded(()),
             self._codes,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from treadle.agents.calls import read_call
-from treadle.agents.chunks import endings, with_callers
+from treadle.agents.chunks import endings, head_of, with_callers
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.deltas import Delta, Ended, Started
 from treadle.conversation.request import ModelRequest, Reply
@@ -20,11 +20,12 @@ from treadle.gateway.exchange import Exchange
 from treadle.gateway.hosting import hosted_by
 from treadle.gateway.refusals import REDIRECTS
 from treadle.hosted.aside import aside
-from treadle.hosted.asked import for_provider, names_skills
+from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
 from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
+from treadle.models.programmatic import check_tools
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -104,7 +105,7 @@ class _Chunks:
         head: dict[str, Any] = {}
         for chunk in endings(reply, self._last):
             usage = chunk.pop("usage", usage)
-            head = {name: value for name, value in chunk.items() if name not in reply.beside}
+            head = head_of(chunk)
             yield sse.event(chunk)
         if self.include_usage:
             yield sse.event({**head, "choices": [], "usage": usage})
@@ -139,12 +140,11 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    if host and names_skills(exchange.body.values.get("container")):
+    read = lambda: read_for(exchange, target, hosted=host is not None)  # noqa: E731
+    request, model = await aside(read) if host else read()  # files may be in what is hosted
+    if host and is_hosted(request):
         assert exchange.principal is not None
-        request, model = await aside(lambda: read_for(exchange, target))  # files may be in it
         model = hosted_by(host, model, target, exchange.principal)
-    else:
-        request, model = read_for(exchange, target)
     try:
         if exchange.streamed:
             await _Streamed(exchange, _writer(exchange)).go(model, request)
@@ -257,8 +257,13 @@ class _Streamed:
 # The request
 
 
-def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
+def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tuple[ModelRequest, Model]:
     """The client's request as the model of `target` is asked, and that model.
+
+    Args:
+        exchange: the request.
+        target: whom to ask.
+        hosted: whether code and skills are hosted here.
 
     Raises:
         InvalidArgument: it cannot be read, or cannot be said to this model.
@@ -274,12 +279,18 @@ def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
         request = replace(messages_requests.read_request(values), model=model.name)
         if target.wire != "anthropic_messages":
             request = _as_chat_takes_it(request)
+        elif isinstance(metadata := request.extra.get("metadata"), dict):
+            known = target.metadata(cast("dict[str, Any]", metadata))
+            request = replace(request, extra={**request.extra, "metadata": known})
     else:
         given = {k: v for k, v in values.items() if k not in _NOT_PARAMETERS and v is not None}
-        request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
+        request, _ = read_call(
+            values.get("messages"), sendable(given, target), model, target.route, hosted=hosted
+        )
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
-    if names_skills(request.extra.get("container")):  # its host says what becomes of it
+    if hosted and is_hosted(request):  # its host says what becomes of it
+        check_tools(request)
         return request, model
     asked = for_provider(request)
     if check := getattr(model, "check", None):

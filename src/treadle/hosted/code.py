@@ -12,8 +12,7 @@ from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
 from treadle.execution.containers import Container
 from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
 from treadle.hosted.desk import Desk
-from treadle.tools.function import FunctionTools
-from treadle.tools.toolset import ProgramEnd
+from treadle.tools.toolset import ProgramEnd, Toolset
 
 _ABOUT = """\
 Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
@@ -49,8 +48,8 @@ class Written:
 class HostedCode(RunsCode):
     """A toolset of one tool."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(CODE_TOOL, (_ABOUT.format(root=desk.root), *desk.about()), FunctionTools(()))
+    def __init__(self, desk: Desk, tools_of_code: Toolset) -> None:
+        super().__init__(CODE_TOOL, (_ABOUT.format(root=desk.root), *desk.about()), tools_of_code)
         self.desk = desk
         self.container_id = desk.place.container.id if desk.place else None
         self.limit_s = desk.host.limits.code_s

@@ -39,6 +39,14 @@ class FileStore(Protocol):
         ...
 
 
+class Lasting(Protocol):
+    """What goes on from one request to the next."""
+
+    is_over: bool
+
+    async def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class HostLimits:
     """Of one request."""
@@ -47,7 +55,9 @@ class HostLimits:
     """Model calls."""
     wall_s: float = 600.0
     code_s: float = 120.0
-    """Of one run of code."""
+    """Of one run of code, without the time in which it waits for the caller."""
+    answer_s: float = 270.0
+    """How long a call of code waits for the caller's answer."""
     max_cost: float | None = None
     """US dollars."""
     inline_bytes: int = INLINE_BYTES
@@ -73,6 +83,8 @@ class Place:
     """Paths of the caller's files that were put in, by what names these."""
     native: str | None = None
     """The id of the provider's own container, where both are used."""
+    turn: Lasting | None = None
+    """The last one that waited in it for answers of the caller."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +111,9 @@ class Host:
 
     async def close(self) -> None:
         """End the containers."""
+        for place in list(self._places.values()):
+            if place.turn:
+                await place.turn.close()
         self._places.clear()
         self._containers = None
         await self._stack.aclose()
@@ -163,6 +178,8 @@ class Host:
         folders = [each.folder for each in skills]
         place = Place(await containers.create(owner, folders=folders, packages=packages))
         for id_ in [id_ for id_, each in self._places.items() if each.container.expired]:
-            del self._places[id_]
+            ended = self._places.pop(id_).turn
+            if ended:
+                await ended.close()
         self._places[place.container.id] = place
         return place

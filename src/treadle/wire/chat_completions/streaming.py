@@ -48,7 +48,7 @@ from treadle.wire.chat_completions.responses import (
     stop_reason,
     write_usage,
 )
-from treadle.wire.json_text import is_object
+from treadle.wire.json_text import is_object, with_usage
 
 _TextKind = Literal["thinking", "text", "refusal"]
 _NEW: Mapping[_TextKind, Block] = {"thinking": Thinking(""), "text": Text(""), "refusal": Refusal("")}
@@ -353,7 +353,9 @@ class Writer:
         choice = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
         container = {} if ended.container is None else {"container": ended.container}
         reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
-        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **ended.beside}
+        beside = with_usage(ended.beside, usage)
+        usage = beside.pop("usage", usage)
+        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **beside}
         if self.include_usage:
             yield {**self._chunk({}), "choices": [], "usage": usage}
 
