@@ -14,6 +14,7 @@ from treadle.execution.containers import Container, Containers, Rules
 from treadle.hosted.library import Library, Loaded
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.ladder import found, probe
 from treadle.sandbox.packages import usable
 from treadle.skills.store import Reader
 
@@ -168,6 +169,11 @@ class Host:
         if self.settings.packages is None and USUAL in await to_thread.run_sync(usable):
             return USUAL
         return self.settings.packages
+
+    async def root(self) -> str:
+        """What stands before `/workspace` and `/skills` where code, in its working folder, has them."""
+        report = found() or await to_thread.run_sync(probe)
+        return ".." if report.rootless else ""
 
     async def make(self, owner: str, skills: Sequence[Loaded], packages: str | None) -> Place:
         """A container with `skills` in it.
