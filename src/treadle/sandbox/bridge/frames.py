@@ -125,10 +125,8 @@ def _read(body: bytes) -> Said:
             alone, cell = fields.get("alone") is not False, fields.get("cell")
             began = cell if isinstance(cell, int) and _whole(cell) else 0
             return Call(number, name, fields["args"], len(body), alone, began)
-        case {"t": "idle", "calls": int(calls), "answers": int(answers)} if _whole(calls) and _whole(
-            answers, 0
-        ):
-            return Idle(calls, answers)
+        case {"t": "idle", "calls": int(made), "answers": int(got)} if _whole(made) and _whole(got, 0):
+            return Idle(made, got)
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {
