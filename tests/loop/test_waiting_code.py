@@ -187,11 +187,13 @@ async def test_calls_that_a_human_allows_are_asked_when_the_code_waits(driven: D
 async def test_of_code_with_other_threads_the_clock_decides(driven: Driven) -> None:
     code = """
 def work():
-    time.sleep(0.2)
+    go.wait()
     print(ask.sync(n=1))
+go = threading.Event()
 other = threading.Thread(target=work)
 other.start()
 print(await ask(n=0))
+go.set()
 other.join()
 """
     assert await driven.run(code) == "0\n1"
