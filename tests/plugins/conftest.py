@@ -1,6 +1,7 @@
 """A LiteLLM proxy with the skills of Treadle in front of the strict fake, one for all tests of a module."""
 
 import asyncio
+import zipfile
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -37,6 +38,8 @@ HOW = [
 every_way = pytest.mark.parametrize(
     ("kind", "model", "streamed"), HOW, ids=[f"{k}-on-{m}-{'streamed' if s else 'whole'}" for k, m, s in HOW]
 )
+STOCK_HEADING = "## Skill: GIFs"
+"""What LiteLLM's own hook writes into a prompt for the skill that its store has."""
 UPSTREAM_KEY = "sk-of-the-upstream"
 RECORDER = Path(__file__).with_name("recorder.py")
 
@@ -143,6 +146,10 @@ def started_house(
     upstream, stage = upstream_and_stage
     folder = tmp_path_factory.mktemp("proxy")
     (folder / "recorder.py").write_bytes(RECORDER.read_bytes())
+    skill = JOBS["gif-maker"].skill
+    with zipfile.ZipFile(folder / "gif-maker.zip", "w") as archive:
+        for path in skill.rglob("*.*"):
+            archive.write(path, path.relative_to(skill.parent))
     url = f"sqlite:///{folder}/skills.db"
     (folder / "own.py").write_text(OWN.format(url=url), "utf-8")
     variables = {
@@ -154,9 +161,10 @@ def started_house(
         variables["TREADLE_DATABASE_URL"] = url
     ids = asyncio.run(_stored(url))
     hooks = [hook] if hook else []
-    with started(
-        programs, folder, configured(upstream.base_url, "recorder.instance", *hooks), variables
-    ) as proxy:
+    config = configured(upstream.base_url, "recorder.instance", *hooks)
+    if guardrail := getattr(request.module, "GUARDRAIL", None):
+        config["guardrails"] = [guardrail]
+    with started(programs, folder, config, variables) as proxy:
         yield House(stage, upstream, proxy, ids)
 
 

@@ -67,7 +67,7 @@ async def test_the_callers_words_and_parameters_go_along_at_every_step(
 
     assert len(house.bodies) == 3
     for body in house.bodies:
-        assert body.get("max_tokens") or body.get("max_completion_tokens") == 321
+        assert (body.get("max_tokens") or body["max_completion_tokens"]) == 321
         assert body.get("stream", False) is streamed
         assert "Be brief." in json.dumps(body)
         assert "container" not in body
@@ -204,3 +204,43 @@ async def test_two_requests_at_once_have_their_own_containers(house: House) -> N
 
     assert [run["return_code"] for run in runs] == [0, 0]
     assert isinstance(clients[1], MessagesClient)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_the_cost_in_the_headers_is_that_of_all_steps(house: House, kind: str) -> None:
+    house.stage.steps.extend([call(CODE, code="print(1)"), call(CODE, code="print(2)"), say("Done.")])
+    beside = {"container": house.container("notes")}
+    asked: dict[str, Any] = {"model": "claude-coder", "messages": [GO], "extra_body": beside}
+    if kind == "openai":
+        answer: Any = await house.clients[kind].chat.completions.with_raw_response.create(**asked)
+    else:
+        answer = await house.clients[kind].messages.with_raw_response.create(**asked, max_tokens=500)
+
+    assert float(answer.headers["x-litellm-response-cost"]) == pytest.approx(3 * (10 * 5e-6 + 5 * 25e-6))
+
+
+async def test_the_limits_of_the_hook_hold(house: House) -> None:
+    house.stage.steps.extend([call(CODE, code="import time\ntime.sleep(60)"), *[call(CODE, code="1")] * 5])
+
+    answer = await house.client("anthropic").ask([GO], house.container("notes"), model="claude-coder")
+
+    assert "stopped: the code ran for 8 s" in answer.runs[0]["stderr"]
+    assert len(house.upstream.requests) == 4
+    assert answer.raw["metadata"]["limit_reached"]["name"] == "max_turns"
+
+
+async def test_a_client_that_leaves_a_stream_ends_what_runs_for_it(house: House) -> None:
+    slow = "import time\nprint('began')\ntime.sleep(3)"
+    house.stage.steps.extend([say("I begin. ") + call(CODE, code=slow), say("Nobody reads this.")])
+    asked: dict[str, Any] = {"model": "coder", "messages": [GO], "stream": True}
+
+    coming = await house.clients["openai"].chat.completions.create(
+        **asked, extra_body={"container": house.container("notes")}
+    )
+    async for chunk in coming:
+        if chunk.choices[0].delta.content:
+            break
+    await coming.response.aclose()
+    await anyio.sleep(5)
+
+    assert len(house.upstream.requests) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.plugins.conftest import UPSTREAM_KEY, House, every_way
+from tests.plugins.conftest import STOCK_HEADING, UPSTREAM_KEY, House, every_way
 from tests.skills.jobs import JOBS
 from treadle.testing import call, say
 
@@ -32,4 +32,5 @@ async def test_a_gif_is_made(house: House, kind: str, model: str, *, streamed: b
         for request in house.upstream.requests
     ] == [UPSTREAM_KEY] * 3
     assert house.upstream.refusals == []
+    assert STOCK_HEADING not in str(house.bodies)
     assert answer.raw["model"] == model

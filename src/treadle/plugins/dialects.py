@@ -11,10 +11,10 @@ from treadle.agents.chunks import chunks_of, head_of, told_by
 from treadle.conversation.blocks import Wire
 from treadle.conversation.deltas import Fold
 from treadle.conversation.request import ModelRequest, Reply
-from treadle.errors import BadResponse
+from treadle.errors import BadResponse, InvalidType
 from treadle.models.base import Model, OnDelta
 from treadle.models.litellm import DIALECT, reply_of, said
-from treadle.models.replies import forward
+from treadle.models.replies import COST_HEADERS, finished, forward
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -39,7 +39,7 @@ class Dialect(Protocol):
         """What a client asked.
 
         Raises:
-            InvalidArgument: it cannot be read.
+            InvalidType, InvalidArgument: it cannot be read.
         """
         ...
 
@@ -105,6 +105,8 @@ class Messages:
     fields: frozenset[str] = frozenset({"messages", "system", "tools", "tool_choice", "container"})
 
     def read(self, data: Mapping[str, Any], model: Model) -> ModelRequest:
+        if not isinstance(data.get("messages"), list):
+            raise InvalidType("messages must be a list of messages")
         given = {name: copied(data[name]) for name in self.fields if data.get(name) is not None}
         return messages_requests.read_request({**given, "model": model.name})
 
@@ -114,7 +116,11 @@ class Messages:
     async def reply(self, answer: Awaitable[Any], on_delta: OnDelta | None) -> Reply:
         answered = await said(answer)
         if isinstance(answered, Mapping):  # some of litellm's own hooks make one of a stream
-            return messages_responses.read_response(cast("Mapping[str, Any]", answered))
+            whole = dict(cast("Mapping[str, Any]", answered))
+            hidden = whole.pop("_hidden_params", None) or {}
+            return finished(
+                messages_responses.read_response(whole), {COST_HEADERS[0]: str(hidden.get("response_cost"))}
+            )
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()
         listener = on_delta or _deaf

@@ -19,6 +19,7 @@ from treadle.gateway.dialects import error_object, status, told
 from treadle.hosted.asked import names_skills
 from treadle.hosted.host import Host, HostLimits
 from treadle.hosted.library import Library
+from treadle.models.replies import COST_HEADERS
 from treadle.plugins.dialects import DIALECTS, Dialect
 from treadle.plugins.taken import Ask, Identity, Taken, as_told, caller_of, concerns_host
 from treadle.settings import plugin_database_url
@@ -31,6 +32,8 @@ except ImportError as error:
 
 _LIMITS = HostLimits()
 _ROUTES = {"chat_completions": "acompletion", "anthropic_messages": "anthropic_messages"}
+_REQUEST = "litellm_logging_obj"
+"""Of which each request of a client has one of its own."""
 _PLAIN = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
@@ -68,8 +71,9 @@ class SkillsInjectionHook(CustomLogger):
             return Host(Library(skills), limits=limits, rules=rules)
 
         self._hosts = Hosts(lambda: database_url or plugin_database_url(), made)
-        # by the proxy's logging object, of which each request has one: metadata would be logged
+        # not in metadata: that is logged
         self._taken: WeakKeyDictionary[Any, Taken] = WeakKeyDictionary()
+        self._costs: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
     async def async_pre_call_hook(
         self, user_api_key_dict: Identity, cache: object, data: dict[str, Any], call_type: str
@@ -85,7 +89,7 @@ class SkillsInjectionHook(CustomLogger):
             first = await taken.first()
         except TreadleError as error:
             raise _refusal(error) from error
-        self._taken[data["litellm_logging_obj"]] = taken
+        self._taken[data[_REQUEST]] = taken
         return first
 
     async def async_post_call_success_hook(
@@ -94,16 +98,23 @@ class SkillsInjectionHook(CustomLogger):
         """Take the further steps, and answer."""
         if (taken := self._pop(data)) is None:
             return None
+        hosted = taken.answered(response, _asking(taken.dialect, user_api_key_dict))
         try:
-            reply = await taken.answered(response, _asking(taken.dialect, user_api_key_dict)).complete(
-                taken.request
-            )
+            reply = await hosted.complete(taken.request)
         except TreadleError as error:
             raise _refusal(error) from error
+        if reply.cost is not None:
+            self._costs[data[_REQUEST]] = reply.cost
         body = taken.dialect.answer(reply, created=int(time.time()))
-        if taken.dialect.wire == "anthropic_messages":
-            return body
-        return _types().ModelResponse(**body)
+        answer = body if taken.dialect.wire == "anthropic_messages" else _types().ModelResponse(**body)
+        return await _guarded(answer, data, user_api_key_dict)
+
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], response: object, **others: object
+    ) -> dict[str, str] | None:
+        """The cost of all steps, and not of the first one."""
+        cost = self._costs.pop(data.get(_REQUEST, self), None)
+        return None if cost is None else {COST_HEADERS[0]: str(cost)}
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Identity, response: AsyncIterator[Any], request_data: dict[str, Any]
@@ -123,8 +134,7 @@ class SkillsInjectionHook(CustomLogger):
             raise _refusal(error) from error
 
     def _pop(self, data: Mapping[str, Any]) -> Taken | None:
-        request = data.get("litellm_logging_obj")
-        return None if request is None else self._taken.pop(request, None)
+        return self._taken.pop(data.get(_REQUEST, self), None)
 
 
 def _check_count(name: str, value: object) -> None:
@@ -158,6 +168,17 @@ def _asking(dialect: Dialect, identity: Identity) -> Ask:
         return await call
 
     return ask
+
+
+async def _guarded(answer: Any, data: dict[str, Any], identity: Identity) -> Any:
+    """`answer`, once guardrails have read it: of this request, they have read the first step."""
+    guardrail: type[Any] = import_module("litellm.integrations.custom_guardrail").CustomGuardrail
+    if not any(isinstance(each, guardrail) for each in import_module("litellm").callbacks):
+        return answer
+    server: Any = import_module("litellm.proxy.proxy_server")
+    return await server.proxy_logging_obj.post_call_success_hook(
+        data=data, user_api_key_dict=identity, response=answer
+    )
 
 
 def _refusal(error: TreadleError) -> Exception:
