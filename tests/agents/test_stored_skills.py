@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import treadle
@@ -75,9 +76,10 @@ async def test_a_stream_is_folded_into_the_same_answer(route: Route, container: 
 
 
 async def test_what_cannot_work_is_raised(container: Any) -> None:
+    ask: Any = treadle.acompletion
     async with ROUTES["anthropic"].serve([]) as (_, where):
         with pytest.raises(ParameterUnsupported):
-            treadle.acompletion(messages=[GO], container=container, seed=1, **where)
+            ask(messages=[GO], container=container, seed=1, **where)
         unknown = {"skills": [{"skill_id": "litellm_skill_unknown"}]}
         with pytest.raises(SkillNotFound):
             await treadle.acompletion(messages=[GO], container=unknown, **where)
@@ -89,8 +91,6 @@ async def test_what_cannot_work_is_raised(container: Any) -> None:
 
 
 def test_code_without_an_event_loop_has_skills_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import anyio
-
     if probe().rung is None:
         pytest.skip(f"no containers here: {probe().why}")
     url = f"sqlite:///{tmp_path}/skills.db"
@@ -104,7 +104,8 @@ def test_code_without_an_event_loop_has_skills_too(tmp_path: Path, monkeypatch: 
     container = {"skills": [{"type": "custom", "skill_id": anyio.run(made)}]}
     with running(STEPS) as fake:
         where: Any = {"model": "openai/gpt-5", "api_base": fake.base_url, "api_key": "k"}
-        answer: Any = treadle.completion(messages=[GO], container=container, **where)
+        complete: Any = treadle.completion
+        answer = complete(messages=[GO], container=container, **where)
 
     assert answer.choices[0].message.content == "I make it. Done."
     assert [each["path"] for each in answer._litellm_generated_files] == ["a.txt"]

@@ -154,7 +154,7 @@ async def test_a_name_made_of_dots_is_no_step_in_the_path_of_the_upstream() -> N
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 async def test_an_empty_address_of_a_client_is_refused(path: str) -> None:
     deployment = Deployment("m", "hosted_vllm/m", client_credentials=frozenset({"api_base", "api_key"}))
-    said = {"model": "m", "messages": [], "api_base": "", "api_key": "sk-of-client"}
+    said: dict[str, Any] = {"model": "m", "messages": [], "api_base": "", "api_key": "sk-of-client"}
     async with running(table(deployment)) as made:
         got = await raw(made.url, post(path, json.dumps(said).encode()))
     assert got.startswith(b"HTTP/1.1 400")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import alive, descendants
 from tests.skills.test_store import package
 from treadle.conversation.blocks import Message, Opaque, ToolCall, ToolResult, user
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, MessageExtra, Started
@@ -100,6 +101,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Hous
     if probe().rung is None:
         pytest.skip(f"no containers here: {probe().why}")
     folder = tmp_path_factory.mktemp("house")
+    before = descendants()
     async with Database.open(f"sqlite:///{folder}/treadle.db") as database:
         skills, files = Skills(database), MemoryFiles()
         ids = {
@@ -111,6 +113,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Hous
         async with host.opened():
             await host.containers()  # its start is in no test's time
             yield House(host, skills, files, ids)
+    assert alive(descendants() - before) == set()
 
 
 async def ask(hosted: Hosted, request: ModelRequest, *, streamed: bool = False) -> Reply:

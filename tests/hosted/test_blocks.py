@@ -78,9 +78,7 @@ def mangled(draw: st.DrawFn, blocks: list[Block]) -> list[Block]:
     for block in blocks:
         times = draw(st.sampled_from([1, 1, 1, 0, 2])) if is_ours(block) else 1
         kept += [block] * times
-    if draw(st.booleans()):
-        kept = draw(st.permutations(kept))
-    return kept or [Text("Nothing.")]
+    return draw(st.permutations(kept)) if draw(st.booleans()) else kept
 
 
 def as_messages(blocks: Sequence[Block]) -> list[Message]:

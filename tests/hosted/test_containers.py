@@ -8,10 +8,12 @@ import pytest
 
 from tests.hosted.conftest import ME, OTHER, House, answered, ask, kinds, paths, results
 from tests.hosted.test_one_reply import code, ways
+from tests.skills.test_store import package
 from treadle.conversation.blocks import Document, Message, Opaque, Text, user
 from treadle.conversation.request import ModelRequest, ToolSpec
 from treadle.errors import ContainerExpired, InvalidArgument, SkillNotFound, TreadleError
 from treadle.hosted.blocks import CODE_TOOL
+from treadle.skills.store import Reader
 from treadle.testing import ScriptedModel, say
 from treadle.wire.json_text import data_url
 
@@ -147,6 +149,20 @@ async def test_s05_skills_that_cannot_be_meant_are_refused_before_anything_is_se
         await ask(house.hosted(model), house.request(container=container))
 
     assert model.requests == []
+
+
+async def test_a_version_that_is_named_stays_and_the_latest_is_the_newest(house: House) -> None:
+    first = await house.skills.create(ME, package("pinned", files={"pinned_x.py": b"y = 1\n"}))
+    assert first.latest is not None
+    await house.skills.add(Reader(ME), first.id, package("pinned", files={"pinned_x.py": b"y = 2\n"}))
+    seen: list[str] = []
+    for version in (first.latest.id, "latest", None):
+        container = {"skills": [{"skill_id": first.id, **({"version": version} if version else {})}]}
+        script = [code("import pinned_x\nprint(pinned_x.y)"), say("Ok.")]
+        reply = await ask(house.hosted(script), house.request(container=container))
+        seen.append(results(reply)[0]["stdout"])
+
+    assert seen == ["1\n", "2\n", "2\n"]
 
 
 # Files of the caller

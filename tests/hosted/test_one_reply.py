@@ -71,8 +71,7 @@ async def test_whatever_the_reply_the_next_request_goes_on(
 ) -> None:
     reply = await ask(house.hosted(SCENES[name]), house.request(tools=(LOOK,)), streamed=streamed)
     after = ScriptedModel([say("fine")])
-    later = [each for each in answered(reply) if each.blocks]
-    again = await ask(house.hosted(after), house.request(user("go"), *later, tools=(LOOK,)))
+    again = await ask(house.hosted(after), house.request(user("go"), *answered(reply), tools=(LOOK,)))
 
     assert again.message.text == "fine"
     (seen,) = after.requests

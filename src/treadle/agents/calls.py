@@ -115,7 +115,12 @@ def _start(
 
 
 def read_call(
-    messages: object, given: Mapping[str, Any], model: str | Model, route: Route | None
+    messages: object,
+    given: Mapping[str, Any],
+    model: str | Model,
+    route: Route | None,
+    *,
+    hosted: bool = False,
 ) -> tuple[ModelRequest, Model]:
     """A call of `completion` as a request, checked, and the model that it goes to.
 
@@ -124,6 +129,7 @@ def read_call(
         given: parameters, JSON that nobody else changes.
         model: a model, or the name of the one that `route` connects to.
         route: where one is known.
+        hosted: whether its code runs here, also where no stored skill is named.
     """
     conversation = read_conversation(messages)
     if not conversation.messages:
@@ -132,29 +138,34 @@ def read_call(
     rest = route.parameters if route and isinstance(model, str) else given
     read = read_parameters({name: value for name, value in rest.items() if name != "container"})
     tools = read.get("tools", ())
-    if route and tools and not names_skills(wanted):
+    hosted = hosted or names_skills(wanted)
+    if route and tools and not hosted:
         read["tools"] = tools = sendable(route.model, route.provider, tools)
-    container = _container(conversation, wanted, tools)
+    container = _container(conversation, wanted, tools, hosted=hosted)
     if container is not None:
         read["extra"] = {**read.get("extra", {}), "container": container}
     connected = cast("Route", route).connect() if isinstance(model, str) else model
     request = ModelRequest(connected.name, conversation.messages, **read)
-    asked = for_provider(request)
-    check_tools(asked)
-    check_results(asked)
-    is_hosted = names_skills(wanted)
+    asked = for_provider(request, hosted=hosted)
+    check_tools(request if hosted else asked)
+    check_results(request if hosted else asked)
     if check := getattr(connected, "check", None):
-        check(replace(asked, messages=()) if is_hosted else asked)  # messages are first rewritten by the host
-    return request if is_hosted else asked, connected
+        check(replace(asked, messages=()) if hosted else asked)  # messages are first rewritten by the host
+    return request if hosted else asked, connected
 
 
-def _container(conversation: Conversation, wanted: object, tools: Sequence[AnyTool]) -> object:
-    """The container in which code runs: of the provider, unless skills are named that are stored here."""
+def _container(
+    conversation: Conversation, wanted: object, tools: Sequence[AnyTool], *, hosted: bool
+) -> object:
+    """The container in which code runs: of the provider, or of ours where that is `hosted`."""
     if names_skills(wanted):
         return wanted
+    waits = resumes(conversation.messages)
+    if hosted:
+        return usable_container(wanted, conversation.container if waits else None, needed=waits)
     code = any(map(is_code_tool, tools)) and not has_ours(conversation.messages)
     told = conversation.container if code else None
-    return usable_container(wanted, told, needed=code and resumes(conversation.messages))
+    return usable_container(wanted, told, needed=code and waits)
 
 
 def _copied(name: str, value: object) -> object:

@@ -19,6 +19,7 @@ from treadle.wire.anthropic_messages.messages import read_content
 from treadle.wire.chat_completions.carried import DIRECT, FIELD, carried_fields, carrying, message_fields
 from treadle.wire.chat_completions.responses import FINISH_REASONS, read_usage, write_usage
 from treadle.wire.chat_completions.streaming import Reader, Writer
+from treadle.wire.json_text import with_usage
 
 _SAID_ONCE = frozenset({"container", "usage", FILES, METADATA})
 _WAITING = 16
@@ -131,7 +132,8 @@ def endings(reply: Reply, last: list[dict[str, Any]]) -> Iterator[dict[str, Any]
         choice = {**end["choices"][0], "delta": delta, "finish_reason": None}
         yield {**head_of(end), "choices": [choice]}
     yield from others
-    yield {**end, "usage": write_usage(reply.usage)}
+    usage = write_usage(reply.usage)
+    yield {**end, "usage": with_usage(reply.beside, usage).get("usage", usage)}
 
 
 def head_of(chunk: Mapping[str, Any]) -> dict[str, Any]:

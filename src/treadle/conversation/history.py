@@ -119,6 +119,16 @@ class History:
             self._messages.append(Message("user", results))
             self._open, self._answers = (), {}
 
+    def join_calls(self, calls: Iterable[ToolCall], results: Iterable[ToolResult]) -> None:
+        """Put calls into the last reply, all of whose own have results, and their results beside those."""
+        assert not self._open, "a call has no result yet"
+        at = max(n for n, message in enumerate(self._messages) if message.role == "assistant")
+        reply = self._messages[at]
+        self._messages[at] = replace(reply, blocks=(*reply.blocks, *calls))
+        self._messages[at + 1] = replace(
+            self._messages[at + 1], blocks=(*self._messages[at + 1].blocks, *results)
+        )
+
     def settle(
         self, text: str = INTERRUPTED, known: Mapping[str, ToolResult] = MappingProxyType({})
     ) -> tuple[ToolResult, ...]:

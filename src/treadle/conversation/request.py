@@ -105,4 +105,4 @@ class Reply:
     `usage` is the counted one as it came; `choice` holds the fields of the choice of Chat Completions.
     """
     beside: Mapping[str, object] = EMPTY
-    """Fields of the response that are ours, and that it has on every wire."""
+    """Fields of the response that are ours, on every wire; those of `usage` are added to it."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -19,10 +19,8 @@ from treadle.sandbox.container import Outcome
 from treadle.sandbox.files import Collected, CollectedFile, Skipped
 from treadle.sandbox.output import OnOutput
 from treadle.tools.invoke import Needs, admit, invoke
-from treadle.tools.toolset import Answer, CodeCall, Tool
+from treadle.tools.toolset import CodeCall, ProgramHost, Tool
 
-Serve: TypeAlias = Callable[[CodeCall], Awaitable[Answer]]
-"""Runs a tool."""
 State: TypeAlias = Literal["running", "waiting", "done"]
 
 WAIT_S = 900.0
@@ -107,7 +105,7 @@ class Cell:
     journal: Journal
     functions: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     """Tools that are run here, by their names; calls of the others are served, or wait for an answer."""
-    serve: Serve | None = None
+    host: ProgramHost | None = None
     wait_s: float = WAIT_S
     recorded: Recorded = field(default_factory=lambda: Recorded(()))
     """Answers of an earlier run."""
@@ -225,8 +223,8 @@ class Cell:
             answered = await self._run_function(function, made)
             await self.journal.append(answered)
             return _told(answered)
-        if self.serve:
-            answer = await self.serve(CodeCall(stub.spec.name, call.arguments, code, call.alone))
+        if self.host:
+            answer = await self.host.call(CodeCall(stub.spec.name, call.arguments, code, call.alone))
             answered = Answered(self.id, request_id, answer.text, answer.error)
             await self.journal.append(answered)
             return _told(answered)
@@ -289,6 +287,7 @@ class Cell:
             self.code,
             tools=[stub.told for stub in self.stubs.values()],
             on_call=self.on_call,
+            on_idle=self.host.on_idle if self.host else None,
             on_output=on_output,
             limit_s=limit_s,
         )

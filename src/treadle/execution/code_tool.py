@@ -117,7 +117,7 @@ class RunsCode(ProgramTool):
             tools=specs,
             on_output=host.printed,
             limit_s=self.limit_s,
-            serve=host.call,
+            host=host,
         )
         try:
             result = await cell.finished()

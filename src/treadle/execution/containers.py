@@ -13,7 +13,7 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
-from treadle.execution.cell import WAIT_S, Cell, CellResult, Serve
+from treadle.execution.cell import WAIT_S, Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines
 from treadle.execution.journal import Journal, MemoryJournal, Recorded
@@ -28,6 +28,7 @@ from treadle.sandbox.output import OnOutput
 from treadle.sandbox.showing import Held, ShownFolders
 from treadle.sandbox.shown import Shown
 from treadle.tools.function import FunctionTools
+from treadle.tools.toolset import ProgramHost
 
 IDLE_S = 270.0
 """Seconds without use after which a container ends."""
@@ -98,7 +99,7 @@ class Container:
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
         replay: Recorded | None = None,
-        serve: Serve | None = None,
+        host: ProgramHost | None = None,
     ) -> Cell:
         """Begin a cell.
 
@@ -109,7 +110,7 @@ class Container:
             on_output: is told what the code prints, while it does.
             limit_s: seconds that it may run, not counting those in which it waits for answers.
             replay: answers of an earlier run, which the same calls get again.
-            serve: answers calls of tools that are only described; they are then not iterated over.
+            host: answers calls of tools that are only described; they are then not iterated over.
 
         Raises:
             ContainerGone: it has ended.
@@ -131,7 +132,7 @@ class Container:
             stubs(specs),
             self._rules.journal,
             {each.spec.name: each for each in functions},
-            serve,
+            host,
             self._rules.wait_s,
             replay or Recorded(()),
             self._codes,
@@ -247,6 +248,8 @@ class Rules:
     """How long a call of code may wait for its answer."""
     per_owner: int = MAX_PER_OWNER
     in_all: int = MAX_IN_ALL
+    makes_room: bool = False
+    """Whether at a limit the one ends that was not used for longest and runs nothing, instead of an error."""
     memory_mib: int | None = None
     """Of all containers together; above it, the one that was not used for longest ends. None: no limit."""
     now: Callable[[], float] = time.time
@@ -310,6 +313,8 @@ class Containers:
         if not owner:
             raise InvalidArgument("a container needs an owner")
         await self.sweep()
+        if self._rules.makes_room:
+            await self._end_idle(owner)
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
@@ -331,14 +336,29 @@ class Containers:
             held.let_go()
             raise
 
+    async def _end_idle(self, owner: str) -> None:
+        """At a limit, end the one that was not used for longest, of those in which nothing runs."""
+        idle = sorted((each for each in self._known.values() if not each.is_busy), key=lambda each: each.used)
+        own = [each for each in idle if each.owner == owner]
+        if own and self._owned(owner) >= self._rules.per_owner:
+            await self._end(own[0])
+        elif idle and self._in_all() >= self._rules.in_all:
+            await self._end(idle[0])
+
+    def _owned(self, owner: str) -> int:
+        return sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+
+    def _in_all(self) -> int:
+        return len(self._known) + sum(self._making.values())
+
     def _check_room(self, owner: str) -> None:
-        owned = sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+        owned = self._owned(owner)
         if owned >= self._rules.per_owner:
             raise TooManyContainers(
                 f"{owner!r} has {owned} containers, and may have {self._rules.per_owner}: close one, or wait "
                 f"until one has not been used for {self._rules.idle_s:g} s"
             )
-        in_all = len(self._known) + sum(self._making.values())
+        in_all = self._in_all()
         if in_all >= self._rules.in_all:
             raise TooManyContainers(f"there are {in_all} containers, as many as are allowed: try again later")
 

@@ -19,7 +19,7 @@ from treadle.models.clients import CONNECT_TIMEOUT_S
 from treadle.models.http import Endpoint
 from treadle.models.prices import price
 from treadle.models.providers import PROVIDERS, Provider, provider_of, versioned
-from treadle.models.routing import Route
+from treadle.models.routing import GATEWAY, Route
 from treadle.settings import Settings
 
 CLIENT_CREDENTIALS = frozenset({"api_base", "base_url", "api_key"})
@@ -84,6 +84,14 @@ class Target:
     def wire(self) -> Wire | None:
         """None where a library of its own is called, or requests are signed: no bytes can be passed."""
         return None if self.provider is None or self.provider.aws else self.provider.wire
+
+    def metadata(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the upstream takes of the metadata; the rest is for our accounts alone."""
+        if self.provider is not None and self.provider.prefix == GATEWAY:
+            return given
+        if self.wire == "anthropic_messages":
+            return {name: value for name, value in given.items() if name == "user_id"}
+        return {name: value for name, value in given.items() if isinstance(value, str)}
 
     @cached_property
     def endpoint(self) -> Endpoint:

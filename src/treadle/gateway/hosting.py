@@ -1,8 +1,8 @@
 """Skills and code for the models that are served: who asks, what they may see, and where files go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -11,6 +11,7 @@ from treadle.execution.containers import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rule
 from treadle.gateway.deployments import Target
 from treadle.gateway.files import Files, Wanted, owner
 from treadle.gateway.gate import Principal
+from treadle.gateway.refusals import Refused
 from treadle.gateway.skill_routes import reader
 from treadle.hosted.asked import names_skills
 from treadle.hosted.blocks import PREFIX
@@ -18,11 +19,13 @@ from treadle.hosted.host import Caller, FileStore, Host, HostLimits
 from treadle.hosted.library import Library
 from treadle.hosted.model import Hosted
 from treadle.models.base import Model
+from treadle.models.programmatic import CODE_TOOL as CODE_TYPE
 from treadle.sandbox.isolation import isolated
 from treadle.skills.store import Skills
 from treadle.storage import blobs
 
 _MARK = PREFIX.encode()
+_CODE = CODE_TYPE.encode()
 _LIMITS = HostLimits()
 PURPOSE = "assistants_output"
 """Of files that code wrote, as OpenAI calls it."""
@@ -45,6 +48,8 @@ class HostSettings(BaseModel):
     """Whether skills that are not there are left out, as LiteLLM does, instead of answered with 404."""
     packages: str | None = None
     """The package set of containers; None: `data`, where it is built."""
+    minimum_rung: Literal[1, 2, 3] | None = None
+    """The least that the machine has to enforce around code, as `treadle doctor` tells it. None: any rung."""
     max_containers: int = Field(default=MAX_IN_ALL, ge=1)
     max_containers_per_owner: int = Field(default=MAX_PER_OWNER, ge=1)
     container_idle_s: float = Field(default=IDLE_S, gt=0, le=86_400)
@@ -59,9 +64,14 @@ class HostSettings(BaseModel):
         return Host(
             Library(skills, skips_unknown=self.skip_unknown_skills),
             files,
-            HostLimits(self.max_iterations, self.wall_s, self.code_s, self.max_cost),
-            isolated(packages=self.packages),
-            Rules(self.container_idle_s, per_owner=self.max_containers_per_owner, in_all=self.max_containers),
+            HostLimits(self.max_iterations, self.wall_s, self.code_s, max_cost=self.max_cost),
+            isolated(packages=self.packages, minimum_rung=self.minimum_rung),
+            Rules(
+                self.container_idle_s,
+                per_owner=self.max_containers_per_owner,
+                in_all=self.max_containers,
+                makes_room=True,
+            ),
         )
 
 
@@ -100,6 +110,35 @@ class ContainerFiles:
 def concerns_host(raw: bytes, values: Mapping[str, Any]) -> bool:
     """Whether a request names stored skills, or shows what ran here before: no upstream knows either."""
     return _MARK in raw or names_skills(values.get("container"))
+
+
+def runs_here(raw: bytes, values: Mapping[str, Any], target: Target) -> bool:
+    """Whether the code of a request runs here, and not at the provider of `target`.
+
+    A client says so in `metadata.treadle.code_execution`: `native`, `treadle`, or `auto`, which is native
+    where the provider is known to have it.
+    """
+    if concerns_host(raw, values):
+        return True
+    if _CODE not in raw or not any(map(_is_code, _listed(values.get("tools")))):
+        return False
+    wanted = _object(_object(values.get("metadata")).get("treadle")).get("code_execution")
+    if wanted not in (None, "auto", "native", "treadle"):
+        raise Refused("metadata.treadle.code_execution is auto, native or treadle", param="metadata")
+    has_it = target.wire == "anthropic_messages" and bool(target.provider and target.provider.programmatic)
+    return wanted == "treadle" or (wanted != "native" and not has_it)
+
+
+def _is_code(tool: object) -> bool:
+    return str(_object(tool).get("type")).startswith(CODE_TYPE)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _listed(value: object) -> Sequence[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def hosted_by(host: Host, model: Model, target: Target, principal: Principal) -> Hosted:

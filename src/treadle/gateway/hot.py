@@ -9,7 +9,7 @@ from treadle.errors import ModelError, ModelUnavailable
 from treadle.gateway.deployments import CLIENT_CREDENTIALS, Deployments, Target
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.gate import Gate
-from treadle.gateway.hosting import concerns_host
+from treadle.gateway.hosting import runs_here
 from treadle.gateway.passthrough import Elsewhere, Passage
 from treadle.gateway.refusals import Refused
 from treadle.gateway.translation import translate
@@ -35,10 +35,10 @@ async def answer(exchange: Exchange, gate: Gate, deployments: Deployments, host:
     """Answer a request to a model."""
     targets = await _admitted(exchange, gate, deployments)
     exchange.watch()
-    ours = host if host and concerns_host(exchange.raw, exchange.body.values) else None
     for place, target in enumerate(targets):
         is_last = place == len(targets) - 1
         exchange.target = target
+        ours = host if host and runs_here(exchange.raw, exchange.body.values, target) else None
         if target.wire == exchange.wire and ours is None:
             try:
                 await Passage(exchange, target, is_last).go()

@@ -65,11 +65,12 @@ def _operation(route: Route, method: str, path: str) -> dict[str, Any]:
         "summary": summary,
         "responses": {"200": {"description": "Done."}, "default": {"$ref": "#/components/responses/Error"}},
     }
-    if names := _PARAMETER.findall(route.path):
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name, _ in names
-        ]
-    return {**operation, **own}
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name, _ in _PARAMETER.findall(route.path)
+    ]
+    operation["parameters"] = [*parameters, *own.get("parameters", ())]
+    return {**operation, **{name: value for name, value in own.items() if name != "parameters"}}
 
 
 def _object(required: Sequence[str], properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -107,7 +106,7 @@ class Passage:
                 if name not in values:
                     changes[name] = dumps(value)
         if isinstance(metadata := values.get("metadata"), dict):
-            sent = self._metadata(cast("dict[str, Any]", metadata))
+            sent = target.metadata(cast("dict[str, Any]", metadata))
             if sent != metadata:
                 changes["metadata"] = dumps(sent) if sent else None
         if own := target.deployment.client_credentials:
@@ -120,14 +119,6 @@ class Passage:
                 changes["stream_options"] = dumps({**given, "include_usage": True})
                 self.takes_out = True
         return changes
-
-    def _metadata(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the upstream takes of the metadata; the rest is for our accounts alone."""
-        if self.target.provider is not None and self.target.provider.prefix == GATEWAY:
-            return given
-        if self.target.wire == "anthropic_messages":
-            return {name: value for name, value in given.items() if name == "user_id"}
-        return {name: value for name, value in given.items() if isinstance(value, str)}
 
     def _headers(self) -> dict[str, str]:
         headers = dict(self.target.headers)

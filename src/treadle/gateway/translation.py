@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
@@ -19,11 +19,13 @@ from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.hosting import hosted_by
 from treadle.gateway.refusals import REDIRECTS
-from treadle.hosted.asked import for_provider, names_skills
+from treadle.hosted.aside import aside
+from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
 from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
+from treadle.models.programmatic import check_tools
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -138,8 +140,9 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    request, model = read_for(exchange, target)
-    if host and names_skills(request.extra.get("container")):
+    read = lambda: read_for(exchange, target, hosted=host is not None)  # noqa: E731
+    request, model = await aside(read) if host else read()  # files may be in what is hosted
+    if host and is_hosted(request):
         assert exchange.principal is not None
         model = hosted_by(host, model, target, exchange.principal)
     try:
@@ -161,15 +164,25 @@ async def _whole(exchange: Exchange, model: Model, request: ModelRequest) -> Non
     except asyncio.CancelledError:  # the upstream works all the same
         exchange.count(Received().estimate(exchange.raw))
         raise
+    body = await _made(lambda: _body(exchange, reply), reply)
+    received = Received()
+    if not reply.usage.total_tokens:
+        received.add(body)
+    _count(exchange, reply, received)
+    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+
+
+def _body(exchange: Exchange, reply: Reply) -> bytes:
     if exchange.wire == "anthropic_messages":
         written = messages_responses.write_response(reply)
     else:
         written = carrying(reply, created=int(time.time()))
-    body = dumps(written).encode("ascii")
-    received = Received()
-    received.add(body)
-    _count(exchange, reply, received)
-    await exchange.whole(200, [*_JSON, *exchange.own_headers()], body)
+    return dumps(written).encode("ascii")
+
+
+async def _made(work: Callable[[], bytes], said: Reply | Ended) -> bytes:
+    """What `work` makes of an answer: with files in it, that takes long."""
+    return await aside(work) if said.beside else work()
 
 
 def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
@@ -211,16 +224,20 @@ class _Streamed:
             talker.cancel()
             await asyncio.wait([talker])
         _count(self.exchange, reply, self.received)
-        await self.exchange.end(b"".join(self.writer.end(reply)))
+        await self.exchange.end(await _made(lambda: b"".join(self.writer.end(reply)), reply))
 
     async def _delta(self, delta: Delta) -> None:
         if isinstance(delta, Started):
             self.known = delta.usage
-        elif isinstance(delta, Ended):
+        write = lambda: b"".join(self.writer.delta(delta))  # noqa: E731
+        if isinstance(delta, Ended):
             self.counted = True
             _count(self.exchange, delta, self.received)
-        if said := b"".join(self.writer.delta(delta)):
+            said = await _made(write, delta)
+        else:
+            said = write()
             self.received.add(said)
+        if said:
             await self._say(said)
 
     async def _say(self, said: bytes) -> None:
@@ -240,8 +257,13 @@ class _Streamed:
 # The request
 
 
-def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
+def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tuple[ModelRequest, Model]:
     """The client's request as the model of `target` is asked, and that model.
+
+    Args:
+        exchange: the request.
+        target: whom to ask.
+        hosted: whether code and skills are hosted here.
 
     Raises:
         InvalidArgument: it cannot be read, or cannot be said to this model.
@@ -257,12 +279,18 @@ def read_for(exchange: Exchange, target: Target) -> tuple[ModelRequest, Model]:
         request = replace(messages_requests.read_request(values), model=model.name)
         if target.wire != "anthropic_messages":
             request = _as_chat_takes_it(request)
+        elif isinstance(metadata := request.extra.get("metadata"), dict):
+            known = target.metadata(cast("dict[str, Any]", metadata))
+            request = replace(request, extra={**request.extra, "metadata": known})
     else:
         given = {k: v for k, v in values.items() if k not in _NOT_PARAMETERS and v is not None}
-        request, _ = read_call(values.get("messages"), sendable(given, target), model, target.route)
+        request, _ = read_call(
+            values.get("messages"), sendable(given, target), model, target.route, hosted=hosted
+        )
         request = replace(request, wire="chat_completions")
     request = _with_defaults(request, target)
-    if names_skills(request.extra.get("container")):  # its host says what becomes of it
+    if hosted and is_hosted(request):  # its host says what becomes of it
+        check_tools(request)
         return request, model
     asked = for_provider(request)
     if check := getattr(model, "check", None):

@@ -47,14 +47,23 @@ def names_skills(container: object) -> bool:
     return any(str(_object(each).get("skill_id")).startswith(OURS) for each in cast("list[Any]", skills))
 
 
-def for_provider(request: ModelRequest) -> ModelRequest:
+def is_hosted(request: ModelRequest) -> bool:
+    """Whether a request that reached a host has anything for it: stored skills, or code to run."""
+    return names_skills(request.extra.get("container")) or any(map(is_code_tool, request.tools))
+
+
+def for_provider(request: ModelRequest, *, hosted: bool | None = None) -> ModelRequest:
     """`request` without what no provider knows: stored skills, and code that runs here.
+
+    Args:
+        request: of a caller.
+        hosted: whether its code runs here; None: only where it names stored skills.
 
     Raises:
         InvalidArgument: `container` cannot be read.
     """
     container = request.extra.get("container")
-    if not names_skills(container):
+    if not (names_skills(container) if hosted is None else hosted):
         return replace(request, messages=as_text(request.messages)) if has_ours(request.messages) else request
     asked = read_asked(container)
     if asked.native:
@@ -66,13 +75,13 @@ def for_provider(request: ModelRequest) -> ModelRequest:
 
 
 def read_asked(value: object) -> Asked:
-    """What a `container` asks that names a stored skill.
+    """What a `container` asks: an id, or an object with skills.
 
     Raises:
         InvalidArgument: a skill that cannot be meant, two of one id, or too many.
     """
-    container = _object(value)
-    listed: Any = container.get("skills")
+    container = {"id": value} if isinstance(value, str) else _object(value)
+    listed: Any = container.get("skills") or []
     if not isinstance(listed, list | tuple):
         raise InvalidArgument('container.skills must be a list such as [{"type": "custom", "skill_id": ID}]')
     skills: list[Wanted] = []

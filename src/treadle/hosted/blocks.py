@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import Block, Message, Opaque, Text, ToolCall, ToolResult, Wire
+from treadle.conversation.native_code import made_by
 from treadle.tools.results import fit
 from treadle.wire.json_text import dumps
 
@@ -25,6 +26,9 @@ FILES, METADATA = "_litellm_generated_files", "metadata"
 """What responses have beside what a provider says: files that were made, and the limit that was reached."""
 SKILLS = "/skills"
 """The folder in which code finds skills."""
+
+CALLER = "code_execution_20260120"
+"""Who calls of code are by, unless the request has an older tool."""
 
 _CODE, _EDITOR = "code_execution", "text_editor_code_execution"
 _RESULTS = frozenset({f"{_CODE}_tool_result", f"{_EDITOR}_tool_result"})
@@ -156,6 +160,42 @@ def has_ours(messages: Iterable[Message]) -> bool:
     return any(is_ours(block) for message in messages for block in message.blocks)
 
 
+def by_ours(block: Block) -> bool:
+    """Whether a block is a call that code made which ran here."""
+    return isinstance(block, ToolCall) and made_by(block).startswith(PREFIX)
+
+
+def waiting(messages: Sequence[Message]) -> list[str]:
+    """The ids of calls by code that ran here, which had not gone on when the last reply came."""
+    said = [message for message in messages if message.role == "assistant"]
+    return [call.id for call in said[-1].calls if by_ours(call)] if said else []
+
+
+def _without_programs(messages: Sequence[Message]) -> list[Message]:
+    """`messages` without what code asked and was answered: the model reads what it printed.
+
+    A reply that went on when code had its answers is one with that before it.
+    """
+    asked = {call.id for message in messages for call in message.calls if by_ours(call)}
+    if not asked:
+        return list(messages)
+    kept: list[Message] = []
+    for message in messages:
+        blocks = tuple(
+            block
+            for block in message.blocks
+            if not by_ours(block) and not (isinstance(block, ToolResult) and block.call_id in asked)
+        )
+        last = kept[-1] if kept else None
+        if not blocks and message.blocks:
+            continue
+        if last and last.role == message.role == "assistant" and any(map(is_ours, last.blocks)):
+            kept[-1] = replace(last, blocks=(*last.blocks, *blocks))
+        else:
+            kept.append(replace(message, blocks=blocks))
+    return kept
+
+
 def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tuple[Message, ...]:
     """`messages` as a model knows them that called ordinary tools.
 
@@ -167,7 +207,10 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
     taken = {call.id for message in messages for call in message.calls}
     owed: tuple[ToolResult, ...] = ()
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
-    for message in messages:
+    told_later = {found.call_id: found for each in messages for b in each.blocks if (found := _result(b))}
+    for message in _without_programs(messages):
+        if message.role == "assistant" and not message.blocks and not message.extra:
+            continue  # no wire takes a reply back that said nothing
         if owed and message.role == "user":
             message = replace(message, blocks=(*owed, *message.blocks))
         elif owed:
@@ -177,6 +220,7 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
             told.append(message)
             continue
         for step in _steps(message.blocks, skill_tools, taken):
+            step.results = {**told_later, **step.results}
             told.append(replace(message, blocks=tuple(step.said)))
             if step.calls_others:
                 owed = step.answers
@@ -265,7 +309,7 @@ def as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
         replace(message, blocks=tuple(_in_words(message.blocks)))
         if any(map(is_ours, message.blocks))
         else message
-        for message in messages
+        for message in _without_programs(messages)
     )
 
 

@@ -12,13 +12,13 @@ from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
 from treadle.execution.containers import Container
 from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
 from treadle.hosted.desk import Desk
-from treadle.tools.function import FunctionTools
-from treadle.tools.toolset import ProgramEnd
+from treadle.tools.toolset import ProgramEnd, Toolset
 
 _ABOUT = """\
 Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
 run. `await` may stand at the top level. You read only what the code prints: print what you need. Files that \
-the code writes in its working folder (/workspace, also called /sandbox) are handed to the user."""
+the code writes in its working folder ({root}/workspace, also called {root}/sandbox) are handed to the \
+user."""
 _UNKNOWN = "application/octet-stream"
 
 
@@ -29,8 +29,8 @@ class Written:
     kept: Kept
     data: bytes
 
-    def told(self, inline_bytes: int) -> dict[str, Any]:
-        """As an entry of `_litellm_generated_files`."""
+    def told(self, *, whole: bool) -> dict[str, Any]:
+        """As an entry of `_litellm_generated_files`, with its content or without."""
         kept = self.kept
         entry: dict[str, Any] = {
             "name": kept.path.rpartition("/")[2],
@@ -40,7 +40,7 @@ class Written:
         }
         if kept.file_id:
             entry["file_id"] = kept.file_id
-        if not kept.file_id or kept.size <= inline_bytes:
+        if whole:
             entry["content_base64"] = base64.b64encode(self.data).decode("ascii")
         return entry
 
@@ -48,8 +48,8 @@ class Written:
 class HostedCode(RunsCode):
     """A toolset of one tool."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(CODE_TOOL, (_ABOUT, *desk.about()), FunctionTools(()))
+    def __init__(self, desk: Desk, tools_of_code: Toolset) -> None:
+        super().__init__(CODE_TOOL, (_ABOUT.format(root=desk.root), *desk.about()), tools_of_code)
         self.desk = desk
         self.container_id = desk.place.container.id if desk.place else None
         self.limit_s = desk.host.limits.code_s
@@ -57,6 +57,16 @@ class HostedCode(RunsCode):
         """What the last run came to, until somebody takes it."""
         self.written: dict[str, Written] = {}
         """By path, as they are now."""
+
+    def files(self) -> list[dict[str, Any]]:
+        """What was written, as responses tell it: in order, with the contents that there is room for."""
+        left = self.desk.host.limits.inline_bytes
+        told: list[dict[str, Any]] = []
+        for _, each in sorted(self.written.items()):
+            whole = not each.kept.file_id or each.kept.size <= left
+            left -= each.kept.size if whole else 0
+            told.append(each.told(whole=whole))
+        return told
 
     async def container(self) -> Container:
         return (await self.desk.ready()).container

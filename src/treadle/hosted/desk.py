@@ -24,6 +24,8 @@ class Desk:
     skills: Sequence[Loaded]
     choice: SetChoice
     """Of their packages."""
+    root: str
+    """See `Host.root`."""
     place: Place | None = None
     failure: TreadleError | None = None
     """Why there is no container: the caller has to know, and not the model."""
@@ -56,7 +58,7 @@ class Desk:
 
     def location(self, skill: Loaded) -> str:
         """Of the folder of a skill, as code has it."""
-        return f"{self.place.container.skills_at if self.place else SKILLS}/{skill.folder.name}"
+        return f"{self.root}{SKILLS}/{skill.folder.name}"
 
     def about(self) -> Sequence[str]:
         """What there is for the model to know of the container."""

@@ -14,6 +14,7 @@ from treadle.execution.containers import Container, Containers, Rules
 from treadle.hosted.library import Library, Loaded
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.ladder import found, probe
 from treadle.sandbox.packages import usable
 from treadle.skills.store import Reader
 
@@ -38,6 +39,14 @@ class FileStore(Protocol):
         ...
 
 
+class Lasting(Protocol):
+    """What goes on from one request to the next."""
+
+    is_over: bool
+
+    async def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class HostLimits:
     """Of one request."""
@@ -46,11 +55,13 @@ class HostLimits:
     """Model calls."""
     wall_s: float = 600.0
     code_s: float = 120.0
-    """Of one run of code."""
+    """Of one run of code, without the time in which it waits for the caller."""
+    answer_s: float = 270.0
+    """How long a call of code waits for the caller's answer."""
     max_cost: float | None = None
     """US dollars."""
     inline_bytes: int = INLINE_BYTES
-    """Of a file that comes back within the response, where it can be had by its id too."""
+    """Of all files that come back within the response, where they can be had by their ids too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,8 @@ class Place:
     """Paths of the caller's files that were put in, by what names these."""
     native: str | None = None
     """The id of the provider's own container, where both are used."""
+    turn: Lasting | None = None
+    """The last one that waited in it for answers of the caller."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +95,7 @@ class Host:
     files: FileStore | None = None
     limits: HostLimits = field(default_factory=HostLimits)
     settings: Isolated = field(default_factory=isolated)
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = field(default_factory=lambda: Rules(makes_room=True))
     _places: dict[str, Place] = field(default_factory=dict[str, Place], init=False)
     _containers: Containers | None = field(default=None, init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
@@ -98,6 +111,9 @@ class Host:
 
     async def close(self) -> None:
         """End the containers."""
+        for place in list(self._places.values()):
+            if place.turn:
+                await place.turn.close()
         self._places.clear()
         self._containers = None
         await self._stack.aclose()
@@ -130,6 +146,18 @@ class Host:
             )
         return place
 
+    def places(self, owner: str) -> Sequence[Place]:
+        """The containers of `owner`, the oldest first."""
+        every = (place for place in self._places.values() if place.container.owner == owner)
+        return [place for place in every if not place.container.expired]
+
+    async def end(self, place: Place) -> None:
+        """End a container, and what waits or runs in it."""
+        self._places.pop(place.container.id, None)
+        if place.turn:
+            await place.turn.close()
+        await place.container.close()
+
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
         """The package set for `skills`, or what no set of this machine has."""
         usual = await self._usual()
@@ -141,6 +169,11 @@ class Host:
         if self.settings.packages is None and USUAL in await to_thread.run_sync(usable):
             return USUAL
         return self.settings.packages
+
+    async def root(self) -> str:
+        """What stands before `/workspace` and `/skills` where code, in its working folder, has them."""
+        report = found() or await to_thread.run_sync(probe)
+        return ".." if report.rootless else ""
 
     async def make(self, owner: str, skills: Sequence[Loaded], packages: str | None) -> Place:
         """A container with `skills` in it.
@@ -157,6 +190,8 @@ class Host:
         folders = [each.folder for each in skills]
         place = Place(await containers.create(owner, folders=folders, packages=packages))
         for id_ in [id_ for id_, each in self._places.items() if each.container.expired]:
-            del self._places[id_]
+            ended = self._places.pop(id_).turn
+            if ended:
+                await ended.close()
         self._places[place.container.id] = place
         return place

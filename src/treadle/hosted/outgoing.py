@@ -58,3 +58,16 @@ class Outgoing:
         await self.close_blocks()
         await self.feed(ended)
         return self._fold.reply()
+
+
+async def tell_again(reply: Reply, listener: OnDelta | None) -> Reply:
+    """A reply that was told before."""
+    if listener:
+        out = Outgoing(listener)
+        await out.begin(Started(reply.id, reply.model))
+        for block in reply.message.blocks:
+            await out.whole(block)
+        await out.end(
+            Ended(reply.stop_reason, reply.usage, reply.container, cost=reply.cost, beside=reply.beside)
+        )
+    return reply

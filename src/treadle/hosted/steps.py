@@ -11,17 +11,16 @@ from treadle.conversation.deltas import (
     BlockStarted,
     BlockStopped,
     Delta,
+    Ended,
     MessageExtra,
-    SignatureAdded,
     Started,
-    TextAdded,
 )
 from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
 from treadle.hosted.blocks import CODE_TOOL, SKILL_TOOL, WIRE, code_use, skill_use
 from treadle.hosted.desk import Desk
 from treadle.hosted.outgoing import Outgoing
 from treadle.models.base import Abilities, Model, OnDelta
-from treadle.wire.json_text import dumps
+from treadle.wire.json_text import arguments_object, dumps
 
 
 class HandedOver(Exception):
@@ -44,6 +43,8 @@ class Steps:
     skills: Mapping[str, str]
     """The folders of skills, by the tools that give their instructions."""
     streaming: bool
+    only_code: frozenset[str] = frozenset()
+    """Tools of the caller that the model may not call: code may."""
     container: Mapping[str, object] | None = None
     """What the provider is told of containers: of its own one, and its own skills."""
     handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
@@ -138,8 +139,8 @@ class _Part:
     _wire: str | None = field(default=None, init=False)
     _at: dict[int, int] = field(default_factory=dict[int, int], init=False)
     """Where blocks of the reply stand in the caller's."""
-    _closed_input: set[int] = field(default_factory=set[int], init=False)
-    """Of those, the ones whose input is told already."""
+    _inputs: dict[int, list[str] | None] = field(default_factory=dict[int, list[str] | None], init=False)
+    """Of code, in pieces: told when it is whole, for some clients fail at what is no object. None: told."""
     _ids: list[str] = field(default_factory=list[str], init=False)
     """Of its calls, as they are told."""
 
@@ -163,13 +164,20 @@ class _Part:
                 await out.begin(delta)
             case BlockStarted(index, block):
                 await self._start(index, block)
-            case TextAdded() | SignatureAdded() | BlockStopped() if delta.index in self._at:
+            case ArgumentsAdded(index, text) if index in self._inputs:
+                if (pieces := self._inputs[index]) is not None:
+                    pieces.append(text)
+            case BlockStopped(index) if index in self._inputs:
+                if given := "".join(self._inputs.pop(index) or ()):
+                    await out.feed(ArgumentsAdded(self._at[index], dumps(arguments_object(given))))
+                await out.feed(BlockStopped(self._at[index]))
+            case MessageExtra() | Ended():  # the end of a part is none of the whole
+                pass
+            case BlockExtra() if self._wire != WIRE:
+                pass
+            case _ if delta.index in self._at:
                 await out.feed(replace(delta, index=self._at[delta.index]))
-            case ArgumentsAdded(index) if index in self._at and index not in self._closed_input:
-                await out.feed(replace(delta, index=self._at[index]))
-            case BlockExtra(index) if index in self._at and self._wire == WIRE:
-                await out.feed(replace(delta, index=self._at[index]))
-            case MessageExtra() | _:  # the end of a part is none of the whole
+            case _:
                 pass
 
     async def _start(self, index: int, block: Block) -> None:
@@ -183,10 +191,9 @@ class _Part:
             self._ids.append(block.id)
             if steps.is_own(block.name):
                 self._at[index] = await steps.show(block)
-                if block.name != CODE_TOOL:
-                    self._closed_input.add(index)
-                elif block.arguments:
-                    await steps.out.feed(ArgumentsAdded(self._at[index], block.arguments))
+                self._inputs[index] = [block.arguments] if block.name == CODE_TOOL else None
+                return
+            if block.name in steps.only_code:  # the loop tells the model, and the caller hears nothing of it
                 return
         if self._wire != WIRE:
             block = replace(block, extra=EMPTY)
@@ -205,7 +212,7 @@ class _Part:
         for block in message.blocks:
             if isinstance(block, ToolCall):
                 block = replace(block, id=next(ids))
-                if not self.steps.is_own(block.name):
+                if not self.steps.is_own(block.name) and block.name not in self.steps.only_code:
                     self.handed.append(block)
                     continue
             blocks.append(block)

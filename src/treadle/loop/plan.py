@@ -72,6 +72,8 @@ class Plan:
     """What stands at the end of the system prompt, and is no part of the history."""
     native: NativeCode | None = None
     """What the provider runs code with, which calls tools."""
+    answer_s: float | None = None
+    """How long a call of code waits for somebody's answer; then `TimeoutError` is raised there."""
     _instructions: dict[int, tuple[Message | None, Message]] = field(
         default_factory=dict[int, tuple[Message | None, Message]], init=False, repr=False, compare=False
     )

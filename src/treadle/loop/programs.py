@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,12 +18,15 @@ from treadle.loop.calls import NOT_RUN, Calls, need, told
 from treadle.loop.gate import Gate
 from treadle.loop.waiting import Waiting
 from treadle.sandbox.ending import ended
+from treadle.tools.approval import needs_approval
 from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, CodeCall, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
 
 GATHER_S = 0.02
-"""Seconds without another call after which a program waits: calls that it gathered are asked together."""
+"""Seconds without another call after which a program waits that does not say so itself: calls that it
+gathered are asked together.
+"""
 CALL_S = 900.0
 """Seconds that a tool without a timeout of its own may take; then `TimeoutError` is raised in the code."""
 MAX_TOLD_CHARS = 1_000_000
@@ -55,6 +58,8 @@ class Running:
     ready: Ready
     calls: Calls
     max_parallel: int
+    answer_s: float | None = None
+    """How long a call waits for somebody's answer."""
     limit: LimitReached | None = field(default=None, init=False)
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
@@ -71,6 +76,8 @@ class Running:
     _made: int = field(default=0, init=False)
     _rounds: int = field(default=0, init=False)
     """Calls that it made while it waited for no other."""
+    _heard: tuple[int, int] = field(default=(0, 0), init=False)
+    """Calls and answers after which the code last said that it waits."""
     _result_bytes: int = field(default=0, init=False)
     _printed_bytes: int = field(default=0, init=False)
     """Of what the model reads."""
@@ -112,11 +119,20 @@ class Running:
             if not self._asked or self._busy:
                 await self._changed.wait()
                 continue
-            with anyio.move_on_after(GATHER_S) as scope:
-                await self._changed.wait()
-            if scope.cancelled_caught:
+            if self._is_idle or not await self._changes():
                 return Waiting(tuple(need(each.needs, each.code) for each in self._asked.values()))
         return await self._ended(work)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether the code waits that made the last call, and has got each answer."""
+        return self._heard == (self._made, self._made - len(self._open))
+
+    async def _changes(self) -> bool:
+        """Whether something happens soon."""
+        with anyio.move_on_after(GATHER_S):
+            await self._changed.wait()
+        return self._changed.is_set()
 
     async def _begin(self) -> "asyncio.Task[ProgramEnd]":
         self._told = "its start"
@@ -136,6 +152,17 @@ class Running:
                 self._busy += 1
                 if not each.decided.done():  # it is cancelled, and does not know it yet
                     each.decided.set_result(None)
+
+    @property
+    def on_idle(self) -> Callable[[int, int], None] | None:
+        """Where somebody may have to speak about a call."""
+        policies = [each.policy for each in self.tool.callable().values()]
+        asks = any(each.outside or needs_approval(each, self.calls.permissions) for each in policies)
+        return self._hear_idle if asks else None
+
+    def _hear_idle(self, calls: int, answers: int) -> None:
+        self._heard = calls, answers
+        self._stir()
 
     async def call(self, asked: CodeCall, /) -> Answer:
         """Run a tool for the program."""
@@ -177,7 +204,9 @@ class Running:
             return ToolResult(call.id, NOT_RUN.format(why=limit.detail), is_error=True), "ToolError"
         outcome = await self.calls.look_at(call, tools)
         while isinstance(outcome, Needs):
-            await self._ask(outcome, code)
+            if not await self._ask(outcome, code):
+                late = f"Calling tool ['{call.name}'] timed out (no response after {self.answer_s:g}s)."
+                return ToolResult(call.id, late, is_error=True), "TimeoutError"
             outcome = await self.calls.look_at(call, self.tool.callable())
         if not isinstance(outcome, Ready):
             denied = self.calls.denied(call)
@@ -199,18 +228,20 @@ class Running:
         late = f"{ready.call.name} was still running after {CALL_S:g} s and was given up"
         return ToolResult(ready.call.id, late, is_error=True), "TimeoutError"
 
-    async def _ask(self, needs: Needs, code: str) -> None:
-        """Wait until somebody has spoken about a call."""
+    async def _ask(self, needs: Needs, code: str) -> bool:
+        """Wait until somebody has spoken about a call; False: nobody did in time."""
         decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked[needs.call.id] = _Asked(needs, code, decided)
         self._busy -= 1
         self._changed.set()
         try:
-            await decided
+            with anyio.move_on_after(self.answer_s) as late:
+                await decided
         finally:
             if self._asked.pop(needs.call.id, None):  # cancelled
                 self._busy += 1
                 self._changed.set()
+        return not late.cancelled_caught
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         """Tell what the program prints."""

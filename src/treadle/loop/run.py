@@ -281,7 +281,7 @@ class Run:
 
     async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
         if self._program is None:
-            self._program = Running(tool, ready, self._calls, self.plan.max_parallel)
+            self._program = Running(tool, ready, self._calls, self.plan.max_parallel, self.plan.answer_s)
         program = self._program
         outcome = await program.advance()
         if isinstance(outcome, Waiting):

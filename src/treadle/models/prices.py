@@ -120,8 +120,8 @@ def _starts(provider: str, model: str, minute: int) -> tuple[int, ...] | None:
         return None
     if prices.input_mtok is None:  # the sum takes tokens without a price for free
         return None
-    each: Iterable[object] = vars(prices).values()
-    return tuple({int(tier.start) for price in each for tier in getattr(price, "tiers", ())})
+    rates: Iterable[Any] = cast("dict[str, Any]", vars(prices)).values()
+    return tuple({int(tier.start) for rate in rates for tier in getattr(rate, "tiers", ())})
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from treadle.sandbox.bridge.frames import (
     MAX_OUTSTANDING_BYTES,
     Call,
     Failure,
+    Idle,
     Violation,
     frame,
 )
@@ -22,6 +23,8 @@ from treadle.sandbox.output import Live
 
 OnCall: TypeAlias = Callable[[Call], Awaitable[object]]
 """Runs a call; what it gives must be JSON, and what it raises is raised in the code."""
+OnIdle: TypeAlias = Callable[[int, int], None]
+"""Hears that the code waits: after how many calls of the cell, and how many answers that it got."""
 
 MAX_MESSAGE_CHARS = 20_000
 """Of an error that is raised in the code."""
@@ -88,8 +91,11 @@ class Cell:
     bridge: Bridge
     on_call: OnCall
     names: frozenset[str]
-    ended: "asyncio.Future[Failure | None]"
     live: Live | None
+    on_idle: OnIdle | None
+    ended: "asyncio.Future[Failure | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future(), init=False
+    )
     clock: Clock = field(init=False)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     """Of whoever runs it: its calls are handled in that, and not in that of the socket."""
@@ -99,6 +105,8 @@ class Cell:
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
     _calls: int = 0
     _last: int = 0
+    _idle: int = 0
+    """Calls and answers, when the code last waited."""
     _outstanding: int = 0
     _bytes: int = 0
     _stopping: bool = False
@@ -109,12 +117,18 @@ class Cell:
         loop = asyncio.get_running_loop()
         self._sending = loop.create_task(self.bridge.send(lambda: data))  # owned: `drop` ends it
 
-    def take(self, call: Call) -> None:
-        """Run a call.
+    def take(self, said: Call | Idle) -> None:
+        """Run a call, or hear that the code waits.
 
         Raises:
             Violation: the code's own end of the bridge would not have sent it.
         """
+        if isinstance(said, Call):
+            self._begin(said)
+        else:
+            self._wait(said)
+
+    def _begin(self, call: Call) -> None:
         self._calls += 1
         if call.id <= self._last or self._calls > MAX_CALLS:
             raise Violation(f"call {call.id} after {self._last}, the {self._calls}th of its cell")
@@ -128,6 +142,14 @@ class Cell:
         self._tasks.add(task)
         if self._full:
             self.bridge.hold()
+
+    def _wait(self, idle: Idle) -> None:
+        """It may lie: that is nothing to go by but for when to ask. Each time, something has come since."""
+        seen = idle.calls + idle.answers
+        if self.on_idle is None or not self._idle < seen or not idle.answers <= idle.calls <= self._calls:
+            raise Violation(f"that it waits after {idle.calls} calls and {idle.answers} answers")
+        self._idle = seen
+        self.on_idle(idle.calls, idle.answers)
 
     @property
     def _full(self) -> bool:

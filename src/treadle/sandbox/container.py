@@ -10,9 +10,9 @@ import anyio
 
 from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
-from treadle.sandbox.bridge.frames import Call, Ended, Failure, Ready, Said, Violation, frame
+from treadle.sandbox.bridge.frames import Call, Ended, Failure, Idle, Ready, Said, Violation, frame
 from treadle.sandbox.bridge.host import Bridge
-from treadle.sandbox.cell import Cell, Clock, OnCall, nobody
+from treadle.sandbox.cell import Cell, Clock, OnCall, OnIdle, nobody
 from treadle.sandbox.control import Broken, Control, Steps, text
 from treadle.sandbox.ending import ended
 from treadle.sandbox.ends import Ends
@@ -116,6 +116,7 @@ class Container:
         *,
         tools: Sequence[str | Mapping[str, Any]] = (),
         on_call: OnCall | None = None,
+        on_idle: OnIdle | None = None,
         on_output: OnOutput | None = None,
         limit_s: float | None = None,
     ) -> Outcome:
@@ -126,6 +127,7 @@ class Container:
             tools: async functions that the code finds: their names, or all that it is told of them, as
                 `guest.functions.Told` has it.
             on_call: runs their calls.
+            on_idle: is told when the code waits for them and makes no other by itself, as far as it says so.
             on_output: is told what the code prints, in chunks, while it does; nobody waits for it but the
                 end of the cell, for some seconds. Where it is slow, chunks are longer, and lose their middle.
             limit_s: seconds that the code may run; the time in which it waits for calls does not count.
@@ -139,9 +141,8 @@ class Container:
             raise self._end
         if self._cell:
             raise SandboxError("a cell of this container is running already")
-        loop = asyncio.get_running_loop()
         functions = [{"name": each} if isinstance(each, str) else each for each in tools]
-        told = {"t": "exec", "id": self.cells + 1, "code": code, "tools": functions}
+        told = {"t": "exec", "id": self.cells + 1, "code": code, "tools": functions, "idle": bool(on_idle)}
         try:
             data = frame(told)
         except ValueError as error:
@@ -149,7 +150,7 @@ class Container:
         self.cells += 1
         live = Live(on_output) if on_output else None
         names = frozenset(each["name"] for each in functions)
-        cell = Cell(self.cells, self._bridge, on_call or nobody, names, loop.create_future(), live)
+        cell = Cell(self.cells, self._bridge, on_call or nobody, names, live, on_idle)
         cell.clock = Clock(self._limits.cpu_s if limit_s is None else limit_s, lambda: self._late(cell))
         self._cell = cell
         try:
@@ -229,7 +230,7 @@ class Container:
                 if self._ready.done():
                     raise Violation("it is ready a second time")
                 self._ready.set_result(None)
-            case Call():
+            case Call() | Idle():
                 if cell is None or cell.ended.done():
                     raise Violation("a call while no cell is running")
                 cell.take(said)

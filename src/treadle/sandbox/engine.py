@@ -47,6 +47,7 @@ class Zygote:
         self._connection: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._claim: Claim | None = None
+        self._claiming: asyncio.Task[Claim] | None = None
         self._made: dict[int, asyncio.Future[int]] = {}
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
@@ -81,22 +82,24 @@ class Zygote:
         """
         from treadle.sandbox.claims import claim
 
+        # in a thread: what dead engines left may be much. Owned here: `close` waits for it
+        self._claiming = asyncio.get_running_loop().create_task(anyio.to_thread.run_sync(claim))
+        await asyncio.wait([self._claiming])
+        self._claim = self._claiming.result()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._connection = ours
-        with theirs:
-            self._claim = claim()
-            with self._claim.log.open("wb") as log:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._kind.command(
-                        self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
-                    ),
-                    pass_fds=[theirs.fileno()],
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                    env=self._kind.zygote_environment(),
-                )
+        with theirs, self._claim.log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._kind.command(
+                    self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
+                ),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
+                env=self._kind.zygote_environment(),
+            )
         asyncio.get_running_loop().add_reader(ours, self._hear)
         try:
             with anyio.fail_after(ZYGOTE_START_S):
@@ -235,9 +238,12 @@ class Zygote:
             if self._process.returncode is None:
                 self._process.kill()
                 await self._process.wait()
-        if self._claim:
-            self._claim.release()
-            self._claim = None
+        self._claim = None
+        claiming, self._claiming = self._claiming, None
+        if claiming:
+            await asyncio.wait([claiming])
+            if not claiming.exception():
+                await anyio.to_thread.run_sync(claiming.result().release)
 
 
 @dataclass(slots=True)

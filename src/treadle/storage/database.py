@@ -1,6 +1,7 @@
 """The database behind one door: SQLite in a file, or PostgreSQL."""
 
 import logging
+import re
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -31,6 +32,9 @@ _ROWS = 256
 _ALONE = 0x7472656164
 """Number of the advisory lock."""
 
+_VALUES = re.compile(r"(?<= VALUES )(\([^)]*\))")
+_PLACE = re.compile(r"\$(\d+)")
+"""Of a value, in statements for PostgreSQL; those for SQLite have no numbers."""
 _QUERY = {"sslmode": "ssl"}
 """What libpq calls otherwise than the driver."""
 
@@ -175,13 +179,15 @@ class Database:
         return new
 
     def _inserting(self, table: Table, rows: int) -> str:
+        """The statement: that for one row, with its values repeated, since compiling all takes long."""
         known = self._statements.get((table.name, rows))
         if known is None:
-            values = [dict.fromkeys(table.columns.keys())] * rows
-            statement = self.insert(table).values(values).on_conflict_do_nothing()
-            returning = statement.returning(*table.primary_key.columns)
-            known = str(returning.compile(dialect=self._writer.dialect))
-            self._statements[table.name, rows] = known
+            statement = self.insert(table).values(dict.fromkeys(table.columns.keys()))
+            returning = statement.on_conflict_do_nothing().returning(*table.primary_key.columns)
+            before, values, behind = _VALUES.split(str(returning.compile(dialect=self._writer.dialect)))
+            width = len(table.columns)
+            every = ", ".join(_numbered_from(values, row * width) for row in range(rows))
+            known = self._statements[table.name, rows] = f"{before}{every}{behind}"
         return known
 
     @asynccontextmanager
@@ -248,6 +254,10 @@ def is_file(url: URL) -> bool:
 def shown(url: URL) -> str:
     """The URL for a human, without its password."""
     return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+
+
+def _numbered_from(values: str, first: int) -> str:
+    return _PLACE.sub(lambda place: f"${int(place[1]) + first}", values)
 
 
 def _is_of_content(error: DBAPIError) -> bool:

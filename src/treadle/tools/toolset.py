@@ -1,7 +1,7 @@
 """What the loop knows of tools: `Tool` and `Toolset`. Functions, containers and skills are such."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -109,6 +109,11 @@ class CodeCall:
 
 class ProgramHost(Protocol):
     """What a program has outside of its container."""
+
+    @property
+    def on_idle(self) -> Callable[[int, int], None] | None:
+        """Hears that the code waits, after how many calls and answers to them; None: nobody has to know."""
+        ...
 
     async def call(self, call: CodeCall, /) -> Answer:
         """Run a tool for the program. Calls may be made at the same time."""

@@ -229,3 +229,10 @@ def split_data_url(url: str) -> tuple[str, str] | None:
     except (ValueError, binascii.Error) as error:
         raise InvalidArgument(f"not a base64 data URL: {url[:60]!r}; write data:TYPE;base64,DATA") from error
     return media_type, data
+
+
+def with_usage(fields: Mapping[str, object], usage: Mapping[str, object]) -> dict[str, object]:
+    """`fields` of ours for a response; what they have of `usage` stands beside what the provider counted."""
+    if not isinstance(ours := fields.get("usage"), Mapping):
+        return dict(fields)
+    return {**fields, "usage": {**usage, **cast("Mapping[str, object]", ours)}}

@@ -15,7 +15,7 @@ from tests.skills.formats import content
 from tests.skills.jobs import JOBS
 from treadle.errors import SandboxError
 from treadle.execution.containers import Rules
-from treadle.gateway import file_routes, skill_routes
+from treadle.gateway import container_routes, file_routes, skill_routes
 from treadle.gateway.files import Files
 from treadle.gateway.gate import Principal
 from treadle.gateway.hosting import ContainerFiles
@@ -202,9 +202,19 @@ HOW = [
     for wire in ("chat", "messages")
     for streamed in (False, True)
 ]
-every_way = pytest.mark.parametrize(
-    ("kind", "wire", "streamed"), HOW, ids=[f"{k}-on-{w}-{'streamed' if s else 'whole'}" for k, w, s in HOW]
+
+
+def each(how: Sequence[tuple[str, str, bool]]) -> pytest.MarkDecorator:
+    """A test with each of these packages, wires of the upstream, and ways to answer."""
+    ids = [f"{kind}-on-{wire}-{'streamed' if streamed else 'whole'}" for kind, wire, streamed in how]
+    return pytest.mark.parametrize(("kind", "wire", "streamed"), how, ids=ids)
+
+
+every_way = each(HOW)
+across = each(
+    [(kind, wire, streamed) for kind, wire, streamed in HOW if (kind == "openai") == (wire == "messages")]
 )
+"""The upstream speaks the other wire."""
 
 
 @dataclass
@@ -236,16 +246,36 @@ class Shop:
         skills = [{"type": "custom", "skill_id": self.ids[name]} for name in names]
         return {"skills": skills, **({"id": id} if id else {})}
 
+    def tool(self, name: str) -> str:
+        """That gives the instructions of a skill."""
+        return self.ids[name].replace("-", "_")
+
     @asynccontextmanager
     async def serving(
-        self, script: Script, wire: str, *, key: str = KEY, refuses: bool = False, **options: Any
+        self,
+        script: Script,
+        wire: str,
+        *,
+        behind: Script | None = None,
+        key: str = KEY,
+        refuses: bool = False,
+        **options: Any,
     ) -> AsyncGenerator[Serving]:
-        """A gateway to an upstream that speaks `wire`; nothing that was sent to it may have been refused."""
+        """A gateway to an upstream that speaks `wire`; nothing that was sent to it may have been refused.
+
+        `behind` is what the next upstream says, if the first one fails.
+        """
         gate = TwoKeys()
-        routes = [*file_routes.routes(self.files), *skill_routes.routes(self.skills)]
+        routes = [
+            *file_routes.routes(self.files),
+            *skill_routes.routes(self.skills),
+            *container_routes.routes(self.host),
+        ]
         async with AsyncExitStack() as stack:
             fake = await stack.enter_async_context(serve(script, api_key=UPSTREAM_KEY))
-            deployments = table(to(wire, fake.base_url))
+            other = await stack.enter_async_context(serve(behind, api_key=UPSTREAM_KEY)) if behind else None
+            bases = [fake.base_url, *([other.base_url] if other else [])]
+            deployments = table(*(to(wire, base) for base in bases))
             gateway = await stack.enter_async_context(
                 running(deployments, gate=gate, host=self.host, routes=routes, **options)
             )

@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import anthropic
 import anyio
 import pytest
 
 from tests.gateway.conftest import post, raw
-from tests.gateway.hosted.conftest import ChatClient, MessagesClient, Shop, every_way
+from tests.gateway.hosted.conftest import HOW, ChatClient, MessagesClient, Shop, each, every_way
 from treadle.gateway.exchange import Limits
-from treadle.testing import Script, call, fail, say, think
+from treadle.testing import Script, call, fail, runs, say, think
 
 CODE = "litellm_code_execution"
 GO = {"role": "user", "content": "Go."}
@@ -217,3 +218,91 @@ async def test_a_limit_is_told_in_the_metadata(kind: str, wire: str, shop: Shop,
         "treadle_limit_value": "1",
         "treadle_limit_detail": "the turn took 1 model call; the limit is 1",
     }
+
+
+@other_wire
+@pytest.mark.parametrize("fails_at", [1, 2])
+async def test_another_upstream_is_asked_only_while_nothing_was_paid_for(
+    fails_at: int, kind: str, wire: str, shop: Shop
+) -> None:
+    steps = [call(CODE, code="print(1)"), fail(500, "it is down")][2 - fails_at :]
+    async with shop.serving(steps, wire, behind=[call(CODE, code="print(2)"), say("Done.")]) as serving:
+        client = serving.client(kind)
+        if fails_at == 1:
+            answer = await client.ask([GO], shop.container("gif-maker"))
+            assert answer.runs[0]["stdout"] == "2\n"
+        else:
+            with pytest.raises(Exception, match="it is down"):
+                await client.ask([GO], shop.container("gif-maker"))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_s05_skills_of_the_provider_go_on_to_it(shop: Shop, *, streamed: bool) -> None:
+    container = shop.container("gif-maker")
+    container["skills"].append({"type": "anthropic", "skill_id": "pptx"})
+    tool = {"type": "code_execution_20250825", "name": "code_execution"}
+    steps = [runs("print(1)", stdout="1") + call(CODE, code="print(2)"), say("Done.")]
+    async with shop.serving(steps, "messages") as serving:
+        client = serving.client("anthropic", streamed=streamed)
+        answer = await client.ask([GO], container, tools=[tool])
+        bodies: list[Any] = [request.body for request in serving.fake.requests]
+
+    assert [each["container"]["skills"] for each in bodies] == [container["skills"][1:]] * 2
+    assert all(tool in each["tools"] for each in bodies)
+    assert bodies[1]["container"]["id"] != answer.container
+    assert [each["stdout"] for each in answer.runs] == ["1", "2\n"]
+
+
+async def test_s05_skills_of_a_provider_cannot_go_to_one_that_has_none(shop: Shop) -> None:
+    container = shop.container("gif-maker")
+    container["skills"].append({"type": "anthropic", "skill_id": "pptx"})
+    async with shop.serving([], "chat") as serving:
+        with pytest.raises(anthropic.BadRequestError, match="container"):
+            await serving.client("anthropic").ask([GO], container)
+        assert serving.fake.requests == []
+
+
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+async def test_the_helper_for_streams_of_the_openai_package_reads_what_comes(wire: str, shop: Shop) -> None:
+    steps = [
+        *(
+            say("I run. ") + call(CODE, code="open('a.txt', 'w').write('a')\nprint(1)"),
+            call(shop.tool("chart")),
+        ),
+        call(CODE, code="print(2)") + call("look"),
+    ]
+    async with shop.serving(steps, wire) as serving:
+        client = serving.client("openai")
+        tools: Any = client.tools()
+        extra = {"container": shop.container("gif-maker", "chart")}
+        said: Any = [GO]
+        async with serving.openai.chat.completions.stream(
+            model="gpt-5", messages=said, tools=tools, extra_body=extra
+        ) as stream:
+            async for _ in stream:
+                pass
+            answer: Any = (await stream.get_final_completion()).choices[0]
+
+    assert answer.message.content == "I run. "
+    assert [each.function.name for each in answer.message.tool_calls] == ["look"]
+    blocks = answer.message.model_extra["provider_specific_fields"]["blocks"]
+    assert [each["type"] for each in blocks] == [
+        *("text", "server_tool_use", "code_execution_tool_result"),
+        *("server_tool_use", "text_editor_code_execution_tool_result"),
+        *("server_tool_use", "tool_use", "code_execution_tool_result"),
+    ]
+
+
+@each([how for how in HOW if how[1] == "chat"])  # in Messages, input is an object
+@pytest.mark.parametrize("arguments", ["{", '{"code": 5', "[1]", "print(1)", ""])
+async def test_s12_a_client_can_read_what_a_model_wrote_wrongly(
+    arguments: str, kind: str, wire: str, shop: Shop, *, streamed: bool
+) -> None:
+    async with shop.serving([call(CODE, arguments), say("I am sorry."), say("fine")], wire) as serving:
+        client = serving.client(kind, streamed=streamed)
+        answer = await client.ask([GO], shop.container("gif-maker"))
+        assert answer.text == "I am sorry."
+        assert answer.runs[0]["return_code"] == 1
+        again = await client.ask([GO, answer.again, GO], shop.container("gif-maker"))
+
+    assert again.text == "fine"

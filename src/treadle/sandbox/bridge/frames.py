@@ -45,6 +45,16 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """The code waits, and makes no call before an answer comes, as far as it says so."""
+
+    calls: int
+    """That the cell has made."""
+    answers: int
+    """That it has got."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How a cell failed."""
 
@@ -62,7 +72,7 @@ class Ended:
     failure: Failure | None
 
 
-Said: TypeAlias = Ready | Call | Ended
+Said: TypeAlias = Ready | Call | Idle | Ended
 
 
 class Frames:
@@ -115,6 +125,8 @@ def _read(body: bytes) -> Said:
             alone, cell = fields.get("alone") is not False, fields.get("cell")
             began = cell if isinstance(cell, int) and _whole(cell) else 0
             return Call(number, name, fields["args"], len(body), alone, began)
+        case {"t": "idle", "calls": int(made), "answers": int(got)} if _whole(made) and _whole(got, 0):
+            return Idle(made, got)
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {
@@ -132,8 +144,8 @@ def _text(said: str) -> str:
     return said.encode("utf-8", "replace").decode("utf-8")
 
 
-def _whole(number: int) -> bool:
-    return not isinstance(number, bool) and number > 0
+def _whole(number: int, least: int = 1) -> bool:
+    return not isinstance(number, bool) and number >= least
 
 
 def _refuse(word: str) -> object:

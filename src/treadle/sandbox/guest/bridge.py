@@ -23,6 +23,8 @@ _loads, _dumps = json.loads, json.dumps  # the code may put others in their plac
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 LOOK_AGAIN_S = 0.01
 """Seconds after which whoever waits for the socket looks what others did."""
+MAX_LOOKS = 50
+"""Turns of an event loop in which something is ready, after which nothing is said of its waiting."""
 
 
 class CallRefused(Exception):
@@ -94,6 +96,10 @@ class Bridge:
         """Loops that watch the socket."""
         self._last = 0
         self._gone = False
+        self._tells = False
+        """Whether the host wants to know when the cell waits, and will go on by itself no more."""
+        self._calls = self._answers = self._told = 0
+        """Of the cell: calls that were made, answers that came, and both together when that was said."""
 
     @property
     def ours(self) -> bool:
@@ -115,8 +121,11 @@ class Bridge:
                 raise HostGone
             self._wait()
             self._pump()
+        cell = self._cells.popleft()
+        self._tells = cell.get("idle", False)
+        self._calls = self._answers = self._told = 0
         self._running.set()
-        return self._cells.popleft()
+        return cell
 
     def _wait(self) -> None:
         """Until there is something to read; not for ever where another thread may have read it."""
@@ -133,6 +142,7 @@ class Bridge:
                 loop.add_reader(self._connection, self._pump)
                 self._watching.add(loop)
         self._ask(name, arguments, lambda frame: _deliver(loop, future, frame))
+        self._look_soon()
         return _value(await future)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> object:
@@ -144,6 +154,8 @@ class Bridge:
                 raise RuntimeError("the cell in which this call was made has ended")
             if self._gone:
                 raise HostGone
+            if self._tells:
+                self._tell_idle()
             self._wait()
             self._pump()
         return _value(answers[0])
@@ -176,8 +188,32 @@ class Bridge:
             more = {"alone": not self._waiting, "cell": CELL.get()}
             data = encoded({"t": "call", "id": number, "name": name, "args": arguments, **more})
             self._waiting[number] = deliver
+            self._calls += 1
             self._write_all(data)
             return number
+
+    def _look_soon(self) -> None:
+        """See whether the code waits, once the loop has done what is ready now."""
+        if self._tells and (loop := asyncio._get_running_loop()):
+            loop.call_soon(self._look, loop, self._calls + self._answers, MAX_LOOKS)
+
+    def _look(self, loop: Any, seen: int, looks: int) -> None:
+        if seen != self._calls + self._answers:
+            return  # whatever came since has a look of its own
+        if not getattr(loop, "_ready", True):
+            self._tell_idle()
+        elif looks:
+            loop.call_soon(self._look, loop, seen, looks - 1)
+
+    def _tell_idle(self) -> None:
+        """Say that nothing more will come before an answer does; with other threads nobody knows that."""
+        with self.whole, self._writing:
+            now = self._calls + self._answers
+            if self._told == now or not self._waiting or not self._running.is_set():
+                return
+            if self.ours and threading.active_count() == 1:
+                self._told = now
+                self._write_all(encoded({"t": "idle", "calls": self._calls, "answers": self._answers}))
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -196,6 +232,7 @@ class Bridge:
                     self._take_in()
                 finally:
                     self._reading.release()
+                self._look_soon()
 
     def _take_in(self) -> None:
         try:
@@ -217,6 +254,7 @@ class Bridge:
             if frame["t"] == "exec":
                 self._cells.append(frame)
             elif deliver := self._waiting.get(frame["id"]):
+                self._answers += 1
                 deliver(frame)
                 self._waiting.pop(
                     frame["id"], None

@@ -8,7 +8,7 @@ from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import BadResponse
 from treadle.wire.anthropic_messages.messages import WIRE, read_content, write_block
-from treadle.wire.json_text import count
+from treadle.wire.json_text import count, with_usage
 
 STOP_REASONS: Mapping[str, StopReason] = {
     "end_turn": "stop",
@@ -140,7 +140,7 @@ def write_response(reply: Reply) -> dict[str, object]:
         "stop_sequence": None,
         "usage": usage,
         **extra,
-        **reply.beside,
+        **with_usage(reply.beside, usage),
     }
 
 

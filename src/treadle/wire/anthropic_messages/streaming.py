@@ -27,6 +27,7 @@ from treadle.wire.anthropic_messages.responses import (
     stop_reason,
     write_usage,
 )
+from treadle.wire.json_text import with_usage
 
 _T = TypeVar("_T")
 _OfBlock: TypeAlias = TextAdded | SignatureAdded | ArgumentsAdded | BlockExtra | BlockStopped
@@ -226,11 +227,7 @@ def _message_delta(ended: Ended, *, own: bool) -> dict[str, object]:
     container = {} if ended.container is None else {"container": ended.container}
     extra = dict(ended.extra) if own else {}
     usage = write_usage(ended.usage, extra.pop("usage", None))
-    delta = {
-        "stop_reason": stop_reason(ended.stop_reason),
-        "stop_sequence": None,
-        **container,
-        **extra,
-        **ended.beside,
-    }
-    return {"type": "message_delta", "delta": delta, "usage": usage}
+    said = {"stop_reason": stop_reason(ended.stop_reason), "stop_sequence": None, **container, **extra}
+    beside = with_usage(ended.beside, usage)
+    usage = beside.pop("usage", usage)
+    return {"type": "message_delta", "delta": {**said, **beside}, "usage": usage}

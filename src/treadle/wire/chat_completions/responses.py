@@ -16,7 +16,7 @@ from treadle.wire.chat_completions.messages import (
     write_call,
     write_message,
 )
-from treadle.wire.json_text import count
+from treadle.wire.json_text import count, with_usage
 
 FINISH_REASONS: Mapping[str, StopReason] = {
     "stop": "stop",
@@ -150,16 +150,17 @@ def write_response(reply: Reply, *, created: int) -> dict[str, object]:
     more = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply), **more}
     container = {} if reply.container is None else {"container": reply.container}
+    usage = write_usage(reply.usage)
     return {
         "id": reply.id,
         "object": "chat.completion",
         "created": created,
         "model": reply.model,
         "choices": [choice],
-        "usage": write_usage(reply.usage),
+        "usage": usage,
         **container,
         **extra,
-        **reply.beside,
+        **with_usage(reply.beside, usage),
     }
 
 

@@ -48,7 +48,7 @@ from treadle.wire.chat_completions.responses import (
     stop_reason,
     write_usage,
 )
-from treadle.wire.json_text import is_object
+from treadle.wire.json_text import is_object, with_usage
 
 _TextKind = Literal["thinking", "text", "refusal"]
 _NEW: Mapping[_TextKind, Block] = {"thinking": Thinking(""), "text": Text(""), "refusal": Refusal("")}
@@ -349,11 +349,14 @@ class Writer:
 
     def _end(self, ended: Ended) -> Iterator[dict[str, object]]:
         extra = dict(ended.extra) if self._own else {}
-        usage = extra.pop("usage", None) or write_usage(ended.usage)
+        said = cast("Mapping[str, object] | None", extra.pop("usage", None))
+        usage: object = said or write_usage(ended.usage)
         choice = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
         container = {} if ended.container is None else {"container": ended.container}
         reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
-        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **ended.beside}
+        beside = with_usage(ended.beside, said or write_usage(ended.usage))
+        usage = beside.pop("usage", usage)
+        yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **beside}
         if self.include_usage:
             yield {**self._chunk({}), "choices": [], "usage": usage}
 

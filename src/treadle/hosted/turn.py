@@ -1,0 +1,265 @@
+"""What is done for a caller until it has its reply, and in its next requests where code waits for it."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import anyio
+
+from treadle.conversation import events
+from treadle.conversation.blocks import EMPTY, ToolCall, ToolResult
+from treadle.conversation.deltas import Ended, Started
+from treadle.conversation.request import Reply, StopReason
+from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
+from treadle.errors import InvalidArgument
+from treadle.hosted.aside import aside
+from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, code_result, skill_result, use_id
+from treadle.hosted.code import HostedCode
+from treadle.hosted.outgoing import Outgoing, tell_again
+from treadle.hosted.steps import HandedOver, Steps
+from treadle.loop.run import Finished, Run
+from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Waiting
+from treadle.models.base import OnDelta
+from treadle.wire.json_text import dumps
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """See the module."""
+
+    steps: Steps
+    code: HostedCode
+    caller: str
+    """The `type` of calls by code."""
+    answer_s: float
+    run: Run = field(init=False)
+    pending: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall], init=False)
+    """Calls of code that wait for the caller, by the ids under which it knows them."""
+    answered: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
+    """Answers of before."""
+    is_over: bool = field(default=False, init=False)
+    _others: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
+    """Answers to calls that the model itself made of the caller's tools."""
+    _results: set[str] = field(default_factory=set[str], init=False)
+    """Ids of calls of the model whose result was told."""
+    _last: Reply | None = field(default=None, init=False)
+    _told: Usage = field(default=NO_USAGE, init=False)
+    """Of earlier replies."""
+    _cost: float = field(default=0.0, init=False)
+    """Of earlier replies."""
+    _pauses: int = field(default=0, init=False)
+    _result_bytes: int = field(default=0, init=False)
+    _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _giving_up: "asyncio.TimerHandle | None" = field(default=None, init=False)
+    _closing: "asyncio.Task[None] | None" = field(default=None, init=False)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Ids of calls that may be answered beside those that wait."""
+        return frozenset((*self.answered, *(call.id for call in self.steps.handed)))
+
+    @property
+    def usage(self) -> Usage:
+        """Of the reply that is made now."""
+        spent = self.run.spending.usage
+        return Usage(*(now - then for now, then in zip(_counts(spent), _counts(self._told), strict=True)))
+
+    async def play(self, wall_s: float) -> Reply:
+        """Go on until there is a reply.
+
+        Args:
+            wall_s: seconds that it may take.
+        """
+        async with self._turn:
+            return await self._play((), wall_s)
+
+    async def resume(
+        self, results: Sequence[ToolResult], listener: OnDelta | None, *, streaming: bool, wall_s: float
+    ) -> Reply:
+        """Give code its answers, and go on. The same answers again get the same reply.
+
+        Raises:
+            InvalidArgument: a call has another answer already.
+        """
+        async with self._turn:
+            others = {call.id for call in self.steps.handed}
+            self._others |= {each.call_id: each for each in results if each.call_id in others}
+            results = [each for each in results if each.call_id not in others]
+            new = [result for result in results if result.call_id not in self.answered]
+            for result in results:
+                known = self.answered.get(result.call_id, result)
+                if (known.text, known.is_error) != (result.text, result.is_error):
+                    raise InvalidArgument(
+                        f"the call {result.call_id} was answered already, with something else"
+                    )
+            if not new and self._last:
+                return await tell_again(self._last, listener)
+            self._stay()
+            self.steps.out, self.steps.streaming = Outgoing(listener), streaming
+            await self.steps.out.begin(Started(f"msg_{secrets.token_hex(12)}", self.steps.name))
+            given: list[AnswerGiven] = []
+            for result in new:
+                self.answered[result.call_id] = result
+                self._result_bytes += len(result.text.encode("utf-8", "replace"))
+                call = self.pending.pop(result.call_id)
+                given.append(AnswerGiven(call.id, result.text, result.is_error))
+            return await self._play(given, wall_s)
+
+    async def _play(self, given: Sequence[AnswerGiven], wall_s: float) -> Reply:
+        outcome: Finished | Waiting | None = None
+        try:
+            with anyio.move_on_after(wall_s) as deadline:
+                outcome = await self._advance(given)
+            if isinstance(outcome, Waiting):
+                return await self._pause(outcome)
+        except BaseException:
+            await self._end()
+            raise
+        out = self.steps.out
+        interrupted = await self._end()
+        await out.begin(Started("", self.steps.name))  # the model may not even have begun
+        await out.close_blocks()
+        for event in interrupted:
+            await self.hear(event)
+        for call_id in [id_ for id_ in self.steps.shown if id_ not in self._results]:
+            await self._result(call_id, "not run")
+        await self.run.spending.settle()
+        beside = dict(self._beside(outcome, wall_s if deadline.cancelled_caught else None))
+        if self.code.written:
+            beside[FILES] = await aside(self.code.files)
+        return await self._reply(self._reason(limited=METADATA in beside), beside)
+
+    async def _advance(self, given: Sequence[AnswerGiven]) -> Finished | Waiting | None:
+        """Go on, until it is the caller's turn."""
+        with suppress(HandedOver):
+            return await self.run.advance(given)
+        if self._others.keys() < {call.id for call in self.steps.handed}:
+            return None
+        # they were answered while code went on that stood in the same reply
+        self.run.history.join_calls(self.steps.handed, self._others.values())
+        self.steps.handed, self._others = [], {}
+        return await self._advance(())
+
+    async def _end(self) -> Sequence[events.Event]:
+        self.is_over = True
+        try:
+            await self.run.close()
+        finally:
+            interrupted = self.run.interrupt()
+        return interrupted
+
+    async def _pause(self, waiting: Waiting) -> Reply:
+        """Tell the caller which calls of code it has to answer."""
+        self._pauses += 1
+        known = {call.id for call in self.pending.values()}
+        for need in waiting.needs:
+            assert isinstance(need, AnswerNeeded), "nobody is asked for approval"
+            if need.call_id in known:
+                continue
+            made_by = str((need.caller or EMPTY).get("tool_id"))
+            caller = {"type": self.caller, "tool_id": use_id(made_by)}
+            told = f"toolu_{secrets.token_hex(12)}"
+            self.pending[told] = ToolCall(need.call_id, need.tool, "{}")
+            await self.steps.out.whole(ToolCall(told, need.tool, dumps(need.arguments), caller))
+        self._giving_up = asyncio.get_running_loop().call_later(2 * self.answer_s, self._give_up)
+        return await self._reply("tool_calls", self._savings())
+
+    def _stay(self) -> None:
+        if self._giving_up:
+            self._giving_up.cancel()
+            self._giving_up = None
+
+    def _give_up(self) -> None:
+        # owned by this object: `close` waits for it
+        self._closing = asyncio.get_running_loop().create_task(self.close())
+
+    async def close(self) -> None:
+        """Stop what still runs: nobody will ask for its end."""
+        self._stay()
+        if not self.is_over:
+            await self._end()
+
+    async def hear(self, event: events.Event) -> None:
+        """Tell what runs here: it is a part of the reply."""
+        match event:
+            case events.ToolCall(id, name, caller=None) if id not in self.steps.shown:
+                if self.steps.is_own(name):  # the model wrote it as text
+                    await self.steps.show_whole(id, name, event.input)
+            case events.ToolResult(id, output) if id in self.steps.shown:
+                await self._result(id, output)
+            case _:
+                pass
+
+    async def _result(self, call_id: str, output: str) -> None:
+        self._results.add(call_id)
+        out = self.steps.out
+        if self.steps.shown[call_id] != CODE_TOOL:
+            await out.whole(skill_result(call_id, output))
+            return
+        ran, self.code.last = self.code.last, None
+        await out.whole(code_result(call_id, ran or Ran(stderr=output, return_code=1)))
+
+    async def _reply(self, reason: StopReason, beside: Mapping[str, object]) -> Reply:
+        desk, spending = self.code.desk, self.run.spending
+        if desk.place is not None and self.steps.container is not None:
+            desk.place.native = cast("str | None", self.steps.container.get("id"))
+        usage = self.usage
+        cost = spending.cost - self._cost if self.steps.is_priced and usage.calls else None
+        self._told, self._cost = spending.usage, spending.cost
+        ended = Ended(
+            reason, usage, desk.told() or self._native_container(), cost=cost, beside=beside or EMPTY
+        )
+        if not usage.calls:  # code went on, and no model was asked
+            ended = replace(ended, cost=0.0)
+        self._last = await self.steps.out.end(ended)
+        return self._last
+
+    def _beside(self, finished: Finished | None, late_s: float | None) -> Mapping[str, object]:
+        beside: dict[str, object] = dict(self._savings())
+        if late_s is not None:
+            beside[METADATA] = _limit("wall_s", late_s, f"there was no end within {late_s:g} s")
+        elif finished and (reached := finished.limit) and not self.steps.handed:
+            beside[METADATA] = _limit(reached.name, reached.value, reached.detail)
+        return beside
+
+    def _savings(self) -> Mapping[str, object]:
+        """What programs spared so far."""
+        spared = self.run.savings
+        if not self.is_over and self._pauses:
+            calls = len(self.answered) + len(self.pending)
+            spared = Savings(1, calls, self._pauses - 1, self._result_bytes)
+        if spared == NO_SAVINGS or not self._pauses:
+            return EMPTY
+        told = {
+            "programs": spared.programs,
+            "tool_calls": spared.tool_calls,
+            "model_calls_saved": spared.model_calls,
+            "result_bytes": spared.result_bytes,
+            "result_tokens": spared.tokens,
+        }
+        return {"usage": {"treadle": told}}
+
+    def _reason(self, *, limited: bool) -> StopReason:
+        said = self.steps.last.stop_reason if self.steps.last else "stop"
+        if self.steps.handed:
+            return "tool_calls" if said == "stop" else said
+        if self.steps.out.cut_call:
+            return "length"
+        return "stop" if limited or said == "tool_calls" else said
+
+    def _native_container(self) -> Mapping[str, object] | None:
+        """The provider's, where nothing ran here."""
+        last = self.steps.last
+        return last.container if last else None
+
+
+def _counts(usage: Usage) -> Sequence[int]:
+    return cast("Sequence[int]", tuple(vars(usage).values()))
+
+
+def _limit(name: str, value: float, detail: str) -> Mapping[str, str]:
+    """A limit in `metadata`: the wire of OpenAI has strings alone there."""
+    return {"treadle_limit": name, "treadle_limit_value": f"{value:g}", "treadle_limit_detail": detail}
