@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -156,12 +156,12 @@ def started_house(
         "PYTHONPATH": str(Path(treadle.__file__).parents[1]),
         "TREADLE_PACKAGES": str(packages_folder()),
     }
-    said: dict[str, Any] = vars(request.module)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    said = cast("dict[str, Any]", vars(cast("Any", request).module))
     hook = said.get("HOOK", "treadle.plugins.litellm_proxy.skills_hook")
     if hook != "own.hook":
         variables["TREADLE_DATABASE_URL"] = url
     ids = asyncio.run(_stored(url))
-    hooks = [hook] if hook else []
+    hooks: list[str] = [hook] if hook else []
     config = configured(upstream.base_url, "recorder.instance", *hooks)
     if guardrail := said.get("GUARDRAIL"):
         config["guardrails"] = [guardrail]

@@ -127,7 +127,7 @@ class Taken:
     def wants_usage(self) -> bool:
         """Whether the client, and not the proxy for it, asked for a chunk of it."""
         options: Any = self.data.get("stream_options")
-        given = cast("Mapping[str, Any]", options) if isinstance(options, Mapping) else {}
+        given: Mapping[str, Any] = cast("Any", options) if isinstance(options, Mapping) else {}
         return given.get("include_usage") is True and not self.data.get("_litellm_strip_stream_usage")
 
     async def first(self) -> dict[str, Any]:

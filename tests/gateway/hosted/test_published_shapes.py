@@ -16,7 +16,9 @@ each_shape = pytest.mark.parametrize("shape", NAMES)
 
 @each_shape
 @every_way
-async def test_a_loop_written_by_hand(kind: str, wire: str, shop: Shop, shape: str, *, streamed: bool) -> None:
+async def test_a_loop_written_by_hand(
+    kind: str, wire: str, shop: Shop, shape: str, *, streamed: bool
+) -> None:
     made = shapes()[shape]
     script = [say("I look. ") + call(CODE, code=made.code), say("That is it.")]
     async with shop.serving(script, wire) as serving:
