@@ -52,5 +52,13 @@ class Masks(CustomGuardrail):
             return json.loads(json.dumps(response).replace("Xanadu", "[hidden]"))
         return type(response)(**json.loads(response.model_dump_json().replace("Xanadu", "[hidden]")))
 
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: Any, request_data: Any
+    ) -> Any:
+        with (HERE / "streamed").open("w") as seen:
+            async for chunk in response:
+                seen.write(str(chunk))
+                yield chunk
+
 
 instance = Recorder()

@@ -270,6 +270,16 @@ async def _streamed(dialect: Dialect) -> AsyncIterator[Any]:
         yield raw[at : at + 37]
 
 
+async def test_a_whole_message_in_place_of_a_stream_is_told_too(shop: Shop) -> None:
+    dialect = DIALECTS["anthropic_messages"]
+    taken = shop.taken("anthropic_messages", stream=True)
+
+    hosted = taken.answered({**said(dialect, "Hello."), "_hidden_params": {}}, refuses)
+    told = [piece async for piece in dialect.stream(hosted, taken.request, usage=False)]
+
+    assert b"Hello." in b"".join(map(bytes, told))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "stripped", "wanted"),
     [(None, False, False), ({"include_usage": True}, False, True), ({"include_usage": True}, True, False)],

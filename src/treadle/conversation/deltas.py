@@ -1,7 +1,7 @@
 """A reply as it arrives: small deltas, and the fold that makes the whole reply of them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
@@ -110,6 +110,18 @@ Delta: TypeAlias = (
     | MessageExtra
     | Ended
 )
+
+
+def deltas_of(reply: Reply) -> Iterator[Delta]:
+    """The deltas in which a reply could have come that is here as a whole, but for its end."""
+    yield Started(reply.id, reply.model, wire=reply.message.wire)
+    for index, block in enumerate(reply.message.blocks):
+        if isinstance(block, ToolCall):
+            yield BlockStarted(index, replace(block, arguments=""))
+            yield ArgumentsAdded(index, block.arguments or "{}")
+        else:
+            yield BlockStarted(index, block)
+        yield BlockStopped(index)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from treadle.conversation.deltas import (
     Ended,
     MessageExtra,
     Started,
+    deltas_of,
 )
 from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
 from treadle.hosted.blocks import CODE_TOOL, SKILL_TOOL, WIRE, code_use, skill_use
@@ -146,14 +147,8 @@ class _Part:
 
     async def hear_whole(self, reply: Reply) -> None:
         """Tell a reply that came in one piece."""
-        await self.hear(Started(reply.id, reply.model, wire=reply.message.wire))
-        for index, block in enumerate(reply.message.blocks):
-            if isinstance(block, ToolCall):
-                await self.hear(BlockStarted(index, replace(block, arguments="")))
-                await self.hear(ArgumentsAdded(index, block.arguments or "{}"))
-            else:
-                await self.hear(BlockStarted(index, block))
-            await self.hear(BlockStopped(index))
+        for delta in deltas_of(reply):
+            await self.hear(delta)
 
     async def hear(self, delta: Delta) -> None:
         """Tell a delta of the reply."""

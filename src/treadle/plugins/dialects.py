@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from treadle.agents.calls import read_call
 from treadle.agents.chunks import chunks_of, head_of, told_by
 from treadle.conversation.blocks import Wire
-from treadle.conversation.deltas import Fold
+from treadle.conversation.deltas import Fold, deltas_of
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse, InvalidType
 from treadle.models.base import Model, OnDelta
@@ -115,10 +115,15 @@ class Messages:
 
     async def reply(self, answer: Awaitable[Any], on_delta: OnDelta | None) -> Reply:
         answered = await said(answer)
-        if isinstance(answered, Mapping):  # some of litellm's own hooks make one of a stream
-            return messages_responses.read_response(
-                {k: v for k, v in cast("Mapping[str, Any]", answered).items() if k != "_hidden_params"}
+        if isinstance(answered, Mapping):
+            known = cast("Mapping[str, Any]", answered)
+            reply = messages_responses.read_response(
+                {k: v for k, v in known.items() if k != "_hidden_params"}
             )
+            if on_delta:  # some of litellm's own hooks answer a stream with a whole message
+                for delta in deltas_of(reply):
+                    await on_delta(delta)
+            return reply
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()
         listener = on_delta or _deaf
