@@ -248,6 +248,8 @@ class Rules:
     """How long a call of code may wait for its answer."""
     per_owner: int = MAX_PER_OWNER
     in_all: int = MAX_IN_ALL
+    makes_room: bool = False
+    """Whether at a limit the one ends that was not used for longest and runs nothing, instead of an error."""
     memory_mib: int | None = None
     """Of all containers together; above it, the one that was not used for longest ends. None: no limit."""
     now: Callable[[], float] = time.time
@@ -311,6 +313,8 @@ class Containers:
         if not owner:
             raise InvalidArgument("a container needs an owner")
         await self.sweep()
+        if self._rules.makes_room:
+            await self._end_idle(owner)
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
@@ -332,14 +336,29 @@ class Containers:
             held.let_go()
             raise
 
+    async def _end_idle(self, owner: str) -> None:
+        """At a limit, end the one that was not used for longest, of those in which nothing runs."""
+        idle = sorted((each for each in self._known.values() if not each.is_busy), key=lambda each: each.used)
+        own = [each for each in idle if each.owner == owner]
+        if own and self._owned(owner) >= self._rules.per_owner:
+            await self._end(own[0])
+        elif idle and self._in_all() >= self._rules.in_all:
+            await self._end(idle[0])
+
+    def _owned(self, owner: str) -> int:
+        return sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+
+    def _in_all(self) -> int:
+        return len(self._known) + sum(self._making.values())
+
     def _check_room(self, owner: str) -> None:
-        owned = sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+        owned = self._owned(owner)
         if owned >= self._rules.per_owner:
             raise TooManyContainers(
                 f"{owner!r} has {owned} containers, and may have {self._rules.per_owner}: close one, or wait "
                 f"until one has not been used for {self._rules.idle_s:g} s"
             )
-        in_all = len(self._known) + sum(self._making.values())
+        in_all = self._in_all()
         if in_all >= self._rules.in_all:
             raise TooManyContainers(f"there are {in_all} containers, as many as are allowed: try again later")
 

@@ -66,7 +66,12 @@ class HostSettings(BaseModel):
             files,
             HostLimits(self.max_iterations, self.wall_s, self.code_s, max_cost=self.max_cost),
             isolated(packages=self.packages, minimum_rung=self.minimum_rung),
-            Rules(self.container_idle_s, per_owner=self.max_containers_per_owner, in_all=self.max_containers),
+            Rules(
+                self.container_idle_s,
+                per_owner=self.max_containers_per_owner,
+                in_all=self.max_containers,
+                makes_room=True,
+            ),
         )
 
 

@@ -95,7 +95,7 @@ class Host:
     files: FileStore | None = None
     limits: HostLimits = field(default_factory=HostLimits)
     settings: Isolated = field(default_factory=isolated)
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = field(default_factory=lambda: Rules(makes_room=True))
     _places: dict[str, Place] = field(default_factory=dict[str, Place], init=False)
     _containers: Containers | None = field(default=None, init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
@@ -145,6 +145,18 @@ class Host:
                 now(),
             )
         return place
+
+    def places(self, owner: str) -> Sequence[Place]:
+        """The containers of `owner`, the oldest first."""
+        every = (place for place in self._places.values() if place.container.owner == owner)
+        return [place for place in every if not place.container.expired]
+
+    async def end(self, place: Place) -> None:
+        """End a container, and what waits or runs in it."""
+        self._places.pop(place.container.id, None)
+        if place.turn:
+            await place.turn.close()
+        await place.container.close()
 
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
         """The package set for `skills`, or what no set of this machine has."""

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.gateway.test_hosted_skills import Serving, hosting
+from tests.gateway.conftest import KEY
+from tests.gateway.hosted.conftest import OTHER_KEY, Serving, Shop
 from treadle.testing import call, say
 
 CODE_TOOL = {"type": "code_execution_20260120", "name": "code_execution"}
@@ -66,10 +67,10 @@ async def drive(
 
 
 @pytest.mark.parametrize("wire", ["chat", "messages"])
-async def test_three_regions_take_three_responses_and_two_model_calls(wire: str, tmp_path: Path) -> None:
+async def test_three_regions_take_three_responses_and_two_model_calls(shop: Shop, wire: str) -> None:
     script = [call("litellm_code_execution", code=THREE), say("There are two rows."), say("Any time.")]
     treadle = {"metadata": {"treadle": {"code_execution": "treadle"}}} if wire == "messages" else {}
-    async with hosting(script, wire, tmp_path) as serving:
+    async with shop.serving(script, wire) as serving:
         responses, messages = await drive(serving, sales, **treadle)
 
         assert [[block.type for block in each.content] for each in responses] == [
@@ -94,5 +95,30 @@ async def test_three_regions_take_three_responses_and_two_model_calls(wire: str,
             extra_body={"container": last["container"]["id"], **treadle},
         )
         assert again.stop_reason == "end_turn"
-        sent = serving.fake.requests[-1].body["messages"]
-        assert json.dumps(sent).count("get_sales(") == 1, "the model reads its code, and no calls of that"
+        sent: Any = serving.fake.requests[-1].body
+        assert json.dumps(sent["messages"]).count("get_sales(") == 1, (
+            "the model reads its code, and no calls of that"
+        )
+
+
+async def test_a_container_is_listed_shown_and_ended_by_its_owner_alone(shop: Shop) -> None:
+    script = [call("litellm_code_execution", code=THREE)]
+    async with shop.serving(script, "chat") as serving, httpx2.AsyncClient() as http:
+        first = await serving.anthropic.messages.create(
+            model="gpt-5",
+            max_tokens=1000,
+            tools=[CODE_TOOL, SALES],  # type: ignore[list-item]
+            messages=[{"role": "user", "content": "How many rows?"}],
+        )
+        raw: Any = first.to_dict()
+        path = f"{serving.gateway.url}/v1/containers"
+        mine, other = ({"authorization": f"Bearer {key}"} for key in (KEY, OTHER_KEY))
+
+        listed = (await http.get(path, headers=mine)).json()["data"]
+        assert (raw["container"]["id"], "running") in [(each["id"], each["status"]) for each in listed]
+        assert (await http.get(path, headers=other)).json()["data"] == []
+        one = f"{path}/{raw['container']['id']}"
+        assert (await http.delete(one, headers=other)).status_code == 404
+        assert (await http.get(one, headers=mine)).json()["type"] == "container"
+        assert (await http.delete(one, headers=mine)).json()["type"] == "container_deleted"
+        assert (await http.get(one, headers=mine)).status_code == 404

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from treadle.sandbox.bridge.frames import Frames, Said, Violation
 
@@ -21,8 +22,7 @@ class Bridge(asyncio.Protocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own are of none of these classes
 
     def data_received(self, data: bytes) -> None:
         try:
