@@ -156,13 +156,14 @@ def started_house(
         "PYTHONPATH": str(Path(treadle.__file__).parents[1]),
         "TREADLE_PACKAGES": str(packages_folder()),
     }
-    hook = getattr(request.module, "HOOK", "treadle.plugins.litellm_proxy.skills_hook")
+    said: dict[str, Any] = vars(request.module)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    hook = said.get("HOOK", "treadle.plugins.litellm_proxy.skills_hook")
     if hook != "own.hook":
         variables["TREADLE_DATABASE_URL"] = url
     ids = asyncio.run(_stored(url))
     hooks = [hook] if hook else []
     config = configured(upstream.base_url, "recorder.instance", *hooks)
-    if guardrail := getattr(request.module, "GUARDRAIL", None):
+    if guardrail := said.get("GUARDRAIL"):
         config["guardrails"] = [guardrail]
     with started(programs, folder, config, variables) as proxy:
         yield House(stage, upstream, proxy, ids)

@@ -14,7 +14,7 @@ from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse, InvalidType
 from treadle.models.base import Model, OnDelta
 from treadle.models.litellm import DIALECT, reply_of, said
-from treadle.models.replies import COST_HEADERS, finished, forward
+from treadle.models.replies import forward
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -116,10 +116,8 @@ class Messages:
     async def reply(self, answer: Awaitable[Any], on_delta: OnDelta | None) -> Reply:
         answered = await said(answer)
         if isinstance(answered, Mapping):  # some of litellm's own hooks make one of a stream
-            whole = dict(cast("Mapping[str, Any]", answered))
-            hidden = whole.pop("_hidden_params", None) or {}
-            return finished(
-                messages_responses.read_response(whole), {COST_HEADERS[0]: str(hidden.get("response_cost"))}
+            return messages_responses.read_response(
+                {k: v for k, v in cast("Mapping[str, Any]", answered).items() if k != "_hidden_params"}
             )
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()

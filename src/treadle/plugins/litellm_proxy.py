@@ -73,7 +73,7 @@ class SkillsInjectionHook(CustomLogger):
         self._hosts = Hosts(lambda: database_url or plugin_database_url(), made)
         # not in metadata: that is logged
         self._taken: WeakKeyDictionary[Any, Taken] = WeakKeyDictionary()
-        self._costs: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._costs: WeakKeyDictionary[Any, float | None] = WeakKeyDictionary()
 
     async def async_pre_call_hook(
         self, user_api_key_dict: Identity, cache: object, data: dict[str, Any], call_type: str
@@ -103,8 +103,7 @@ class SkillsInjectionHook(CustomLogger):
             reply = await hosted.complete(taken.request)
         except TreadleError as error:
             raise _refusal(error) from error
-        if reply.cost is not None:
-            self._costs[data[_REQUEST]] = reply.cost
+        self._costs[data[_REQUEST]] = reply.cost
         body = taken.dialect.answer(reply, created=int(time.time()))
         answer = body if taken.dialect.wire == "anthropic_messages" else _types().ModelResponse(**body)
         return await _guarded(answer, data, user_api_key_dict)
@@ -113,7 +112,12 @@ class SkillsInjectionHook(CustomLogger):
         self, data: dict[str, Any], response: object, **others: object
     ) -> dict[str, str] | None:
         """The cost of all steps, and not of the first one."""
-        cost = self._costs.pop(data.get(_REQUEST, self), None)
+        request = data.get(_REQUEST)
+        if request is None or request not in self._costs:
+            return None
+        cost = self._costs.pop(request)
+        if cost is None:  # the proxy prices answers of Messages by their usage
+            cost = request._response_cost_calculator(result=response)
         return None if cost is None else {COST_HEADERS[0]: str(cost)}
 
     async def async_post_call_streaming_iterator_hook(
@@ -148,7 +152,7 @@ def _types() -> Any:
 
 def _chunk(piece: Mapping[str, Any]) -> Any:
     # a chunk that looks plain loses in the proxy's fast writer what has no field of its own
-    whole = {} if _PLAIN.issuperset(piece) else {"provider_specific_fields": {}}
+    whole: dict[str, Any] = {} if _PLAIN.issuperset(piece) else {"provider_specific_fields": {}}
     return _types().ModelResponseStream(**whole, **piece)
 
 

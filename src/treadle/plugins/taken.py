@@ -118,14 +118,10 @@ class Taken:
         """Take a request.
 
         Raises:
-            InvalidArgument: it cannot be read.
+            InvalidType, InvalidArgument: it cannot be read.
         """
         request = dialect.read(data, _Sketch(str(data.get("model") or "")))
         return cls(dialect, data, caller, host, request)
-
-    @property
-    def is_streamed(self) -> bool:
-        return self.data.get("stream") is True
 
     @property
     def wants_usage(self) -> bool:
