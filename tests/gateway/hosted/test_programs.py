@@ -94,4 +94,6 @@ async def test_three_regions_take_three_responses_and_two_model_calls(shop: Shop
         )
         assert again.stop_reason == "end_turn"
         sent: Any = serving.fake.requests[-1].body
-        assert json.dumps(sent["messages"]).count("get_sales(") == 1, "the model reads its code, and no calls of that"
+        assert json.dumps(sent["messages"]).count("get_sales(") == 1, (
+            "the model reads its code, and no calls of that"
+        )
