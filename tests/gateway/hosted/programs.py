@@ -157,9 +157,7 @@ class Loop:
 
     async def step(self, **more: Any) -> Answer:
         """One request; what it says goes into the conversation."""
-        answer = await self.client.ask(
-            self.messages, self.container, self.more, **{**self.options, **more}
-        )
+        answer = await self.client.ask(self.messages, self.container, self.more, **{**self.options, **more})
         self.answers.append(answer)
         self.messages.append(answer.again)
         return answer
