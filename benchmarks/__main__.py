@@ -14,6 +14,7 @@ from benchmarks.containers import containers
 from benchmarks.environments import make
 from benchmarks.files import files
 from benchmarks.gateway import gateway
+from benchmarks.hosted import hosted
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
 from benchmarks.programs import programs
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "containers": containers,
     "programs": programs,
     "gateway": gateway,
+    "hosted": hosted,
 }
 
 

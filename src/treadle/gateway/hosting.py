@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from treadle.errors import InvalidArgument
-from treadle.execution.containers import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rules
+from treadle.execution.rules import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.deployments import Target
 from treadle.gateway.files import Files, Wanted, owner
 from treadle.gateway.gate import Principal

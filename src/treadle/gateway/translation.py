@@ -18,7 +18,7 @@ from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import Failed, Headers
 from treadle.gateway.exchange import Exchange
 from treadle.gateway.hosting import hosted_by
-from treadle.gateway.refusals import REDIRECTS
+from treadle.gateway.refusals import REDIRECTS, Refused
 from treadle.hosted.aside import aside
 from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
@@ -38,6 +38,7 @@ from treadle.wire.json_text import copied, dumps
 _EVENTS: Headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 _JSON: Headers = [(b"content-type", b"application/json")]
 _SILENCE = b": keep-alive\n\n"
+_NO_THREADS = "no thread is kept for this model: leave 'thread' out, and send the whole conversation"
 _NOT_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options"})
 
 # What Messages has beyond what our own words and Chat Completions have: each changes the answer, and so is
@@ -267,6 +268,7 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
 
     Raises:
         InvalidArgument: it cannot be read, or cannot be said to this model.
+        Refused: the provider is to keep the conversation.
     """
     model = target.connected
     try:
@@ -276,6 +278,8 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
     for name in target.deployment.client_credentials:
         values.pop(name, None)
     if exchange.wire == "anthropic_messages":
+        if values.get("thread"):
+            raise Refused(_NO_THREADS, param="thread", code="thread_unsupported_request")
         request = replace(messages_requests.read_request(values), model=model.name)
         if target.wire != "anthropic_messages":
             request = _as_chat_takes_it(request)

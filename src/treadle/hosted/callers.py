@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.request import AnyTool, NativeTool, ToolSpec
@@ -34,8 +35,6 @@ class Roles:
     """That the model calls, as it is told of them; those that the provider runs too."""
     of_code: tuple[Outside, ...]
     """That code calls."""
-    caller: str
-    """The `type` of calls by code."""
 
     def tools(self) -> Sequence[Outside]:
         return self.of_code
@@ -49,11 +48,8 @@ def roles(tools: Sequence[AnyTool]) -> Roles:
     """
     direct: list[AnyTool] = []
     of_code: list[Outside] = []
-    caller = CALLER
     for tool in tools:
         if isinstance(tool, NativeTool):
-            if is_code_tool(tool) and tool.raw.get("type") == _OLD:
-                caller = _OLD
             direct.append(tool)
             continue
         said = callers(tool)
@@ -63,4 +59,10 @@ def roles(tools: Sequence[AnyTool]) -> Roles:
             direct.append(plain)
         if any(each != "direct" for each in said):
             of_code.append(Outside(plain))
-    return Roles(tuple(direct), tuple(of_code), caller)
+    return Roles(tuple(direct), tuple(of_code))
+
+
+def caller_of(tools: Sequence[AnyTool]) -> str:
+    """The `type` that calls of code have, by the code execution tool of a request."""
+    old = any(is_code_tool(tool) and cast("NativeTool", tool).raw.get("type") == _OLD for tool in tools)
+    return _OLD if old else CALLER

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from treadle.conversation.native_code import now
-from treadle.errors import TreadleError
+from treadle.errors import SandboxError, TreadleError
 from treadle.hosted.blocks import SKILLS
 from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
@@ -45,7 +45,7 @@ class Desk:
                 place = self.place = await self._made()
             for key, (path, data) in self.uploads.items():
                 if key not in place.uploaded:
-                    await place.container.put(path, data)
+                    await _put(place, path, data)
                     place.uploaded[key] = path
             return place
 
@@ -89,3 +89,12 @@ class Desk:
             return None
         until = self.place.container.expires_at
         return {"id": self.place.container.id, "expires_at": max(until, now()).isoformat()}
+
+
+async def _put(place: Place, path: str, data: bytes) -> None:
+    """Write a file; what code made in its place stays, and code finds that."""
+    try:
+        await place.container.put(path, data)
+    except SandboxError:
+        if place.container.expired:
+            raise

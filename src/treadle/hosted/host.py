@@ -10,7 +10,8 @@ from anyio import to_thread
 
 from treadle.conversation.native_code import now
 from treadle.errors import ContainerExpired
-from treadle.execution.containers import Container, Containers, Rules
+from treadle.execution.containers import Container, Containers
+from treadle.execution.rules import Rules
 from treadle.hosted.library import Library, Loaded
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated

@@ -12,7 +12,7 @@ from treadle.hosted.answers import answers
 from treadle.hosted.aside import aside
 from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import CODE_TOOL, as_calls, waiting
-from treadle.hosted.callers import Roles, roles
+from treadle.hosted.callers import Roles, caller_of, roles
 from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
 from treadle.hosted.host import Caller, Host, Place
@@ -116,7 +116,7 @@ class Hosted:
             frozenset(of_code - direct),
             native,
         )
-        turn = Turn(steps, code, who.caller, self.host.limits.answer_s)
+        turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s)
         turn.run = Run(self._plan(steps, code, who), History(messages), turn.hear)
         return turn
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from treadle.agents.hosting import Hosts
 from treadle.errors import InvalidArgument, MissingExtra, ModelError, TreadleError
-from treadle.execution.containers import MAX_IN_ALL, MAX_PER_OWNER, Rules
+from treadle.execution.rules import MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.dialects import error_object, status, told
 from treadle.hosted.asked import names_skills
 from treadle.hosted.host import Host, HostLimits

@@ -14,7 +14,7 @@ from tests.gateway.conftest import KEY, UPSTREAM_KEY, MemoryGate, Running, runni
 from tests.skills.formats import content
 from tests.skills.jobs import JOBS
 from treadle.errors import SandboxError
-from treadle.execution.containers import Rules
+from treadle.execution.rules import Rules
 from treadle.gateway import container_routes, file_routes, skill_routes
 from treadle.gateway.files import Files
 from treadle.gateway.gate import Principal

@@ -208,11 +208,8 @@ async def test_what_cannot_be_kept_is_refused_before_a_model_is_asked(
             {"tools": [dict(loop.code_tool), strict.told(chat=loop.is_chat)]},
             {"tool_choice": forced},
             apart,
-            {"tools": [LOOK.told(chat=loop.is_chat)]},
             {"tools": [dict(loop.code_tool), replace(LOOK, callers=("code",)).told(chat=loop.is_chat)]},
         ):
-            if "tools" in options and len(options["tools"]) == 1:
-                continue
             code, _ = await refused(loop, [], None, **options)
             assert code == 400, options
         assert serving.fake.requests == []

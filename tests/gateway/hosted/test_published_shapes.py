@@ -150,16 +150,18 @@ async def _run(serving: Serving, made: Shape, *, streamed: bool) -> list[list[di
     return contents
 
 
-async def test_a_client_of_chat_completions_answers_by_blocks_of_messages_too(shop: Shop) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+async def test_a_client_of_chat_completions_answers_by_blocks_of_messages_too(
+    shop: Shop, wire: str, *, streamed: bool
+) -> None:
     made = shapes()["five regions in turn"]
-    async with shop.serving([call(CODE, code=made.code), say("East.")], "chat") as serving:
-        for streamed in (False, True):
-            loop = Loop(ChatClient(serving.openai, streamed), [made.tool], blocks=True)
-            if streamed:
-                break
-            last = await loop.to_the_end()
-            assert [run["stdout"] for run in last.runs] == [made.printed]
-            assert len(loop.answers) == 6
+    async with shop.serving([call(CODE, code=made.code), say("East.")], wire) as serving:
+        loop = Loop(ChatClient(serving.openai, streamed), [made.tool], blocks=True)
+        last = await loop.to_the_end()
+
+    assert [run["stdout"] for run in last.runs] == [made.printed]
+    assert len(loop.answers) == 6
 
 
 async def test_the_older_tool_names_its_own_version_as_the_caller(shop: Shop) -> None:

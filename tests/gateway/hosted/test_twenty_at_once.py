@@ -1,9 +1,7 @@
 """Twenty conversations with skills at once, of two tenants: the loop goes on, and nobody sees another."""
 
-import base64
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,29 +9,26 @@ import anthropic
 import anyio
 import openai
 import pytest
-from anthropic import AsyncAnthropic
 from anyio import to_thread
-from openai import AsyncOpenAI
 
 from tests.gateway.conftest import UPSTREAM_KEY
-from tests.gateway.hosted.conftest import ChatClient, MessagesClient
-from tests.gateway.hosted.conftest import Client as Package
 from tests.gateway.hosted.processes import Watched, does_as_told, watched
+from tests.gateway.hosted.talks import (
+    CONVERSATIONS,
+    JOB,
+    PLAIN,
+    Talk,
+    has_pillow,
+    skill_files,
+    talks_of,
+    tenants,
+)
 from tests.gateway.stored.clients import Client
-from tests.gateway.stored.test_skills import send
-from tests.skills.jobs import JOBS
-from treadle.errors import SandboxError
 from treadle.sandbox.ladder import probe
-from treadle.sandbox.packages import find
 from treadle.testing.upstream import serve
 
-CONVERSATIONS = 20
 MAX_BUSY_S = 0.05
 """Of the processor, in one go: other programs of the machine may make anything late."""
-JOB = JOBS["gif-maker"]
-PLAIN = "from core.made import write\nwrite('bouncing_ball.gif')\n"
-WRITES = "import os\ndef write(path):\n    open(path, 'wb').write(b'GIF89a' + os.urandom(200_000))\n"
-
 WRITE = """
 import os
 open('large.bin', 'wb').write(os.urandom(4_000_000))
@@ -58,97 +53,12 @@ print(json.dumps({'kept': kept, 'seen': seen, 'skills': os.listdir('/skills'), '
 """
 
 
-def has_pillow() -> bool:
-    try:
-        find("data")
-    except SandboxError:
-        return False
-    return True
-
-
-def skill_files() -> list[tuple[str, bytes]]:
-    """The GIF maker, or, where its packages are not built, one that needs none."""
-    if has_pillow():
-        found = [each for each in sorted(JOB.skill.rglob("*")) if each.is_file() and each.suffix != ".pyc"]
-        return [(f"gif-maker/{each.relative_to(JOB.skill)}", each.read_bytes()) for each in found]
-    head = b"---\nname: gif-maker\ndescription: Makes GIFs.\n---\nCall core.\n"
-    return [("gif-maker/SKILL.md", head), ("gif-maker/core/made.py", WRITES.encode())]
-
-
-@dataclass
-class Tenant:
-    """Whoever has a key."""
-
-    key: str
-    skill: str
-    """The id of its skill."""
-
-
-@dataclass
-class Talk:
-    """One conversation."""
-
-    number: int
-    tenant: Tenant
-    client: Package
-    messages: list[Any]
-    container: str = ""
-    file_id: str = ""
-
-    async def say(self, code: str) -> str:
-        """What the code prints, which must have run."""
-        self.messages.append({"role": "user", "content": code})
-        answer = await self.client.ask(self.messages, self.asked())
-        (ran,) = answer.runs
-        assert ran["return_code"] == 0, ran
-        assert answer.container
-        assert self.container in ("", answer.container)
-        self.container = answer.container
-        for file in answer.files:
-            assert base64.b64decode(file["content_base64"])
-            self.file_id = file["file_id"]
-        self.messages.append(answer.again)
-        return ran["stdout"]
-
-    def asked(self, container: str = "") -> dict[str, Any]:
-        id_ = container or self.container
-        skills = [{"type": "custom", "skill_id": self.tenant.skill, "version": "latest"}]
-        return {"skills": skills, **({"id": id_} if id_ else {})}
-
-    async def whole(self) -> dict[str, Any]:
-        """A file by the skill, a secret, and a look for those of others."""
-        await self.say(JOB.code if has_pillow() else PLAIN)
-        assert self.file_id
-        await self.say(WRITE.format(own=self.number))
-        return json.loads(await self.say(LOOK))
-
-
-def tenants(gateway: Watched) -> list[Tenant]:
-    made: list[Tenant] = []
-    for _ in range(2):
-        client = gateway.client.new()
-        answer = send(client, skill_files())
-        assert answer.status == 200, answer
-        made.append(Tenant(client.key, answer.body["id"]))
-    return made
-
-
-@asynccontextmanager
-async def talks_of(tenant: Tenant, first: int, address: str) -> AsyncGenerator[list[Talk]]:
-    """Ten, with both packages, streaming and not."""
-    async with (
-        AsyncAnthropic(base_url=address, api_key=tenant.key, max_retries=0) as messages,
-        AsyncOpenAI(base_url=f"{address}/v1", api_key=tenant.key, max_retries=0) as chat,
-    ):
-        yield [
-            Talk(
-                first + at,
-                tenant,
-                MessagesClient(messages, at % 4 > 1) if at % 2 else ChatClient(chat, at % 4 > 1),
-                [],
-            )
-            for at in range(CONVERSATIONS // 2)
-        ]
+async def whole(talk: Talk) -> dict[str, Any]:
+    """A file by the skill, a secret, and a look for those of others."""
+    await talk.say(JOB.code if has_pillow() else PLAIN)
+    assert talk.file_id
+    await talk.say(WRITE.format(own=talk.number))
+    return json.loads(await talk.say(LOOK))
 
 
 @dataclass
@@ -169,14 +79,14 @@ async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Busy]
     home = tmp_path_factory.mktemp("home")
     async with serve(does_as_told, api_key=UPSTREAM_KEY) as fake:
         with watched(f"sqlite:///{home}/treadle.db", fake.base_url, home) as gateway:
-            known = await to_thread.run_sync(tenants, gateway)
+            known = await to_thread.run_sync(tenants, gateway, skill_files())
             address, saw = gateway.client.address, dict[int, dict[str, Any]]()
             async with talks_of(known[0], 0, address) as ours, talks_of(known[1], 10, address) as theirs:
                 talks = [*ours, *theirs]
                 gateway.held_up()
 
                 async def converse(talk: Talk) -> None:
-                    saw[talk.number] = await talk.whole()
+                    saw[talk.number] = await whole(talk)
 
                 with anyio.fail_after(120):
                     async with anyio.create_task_group() as group:
