@@ -186,7 +186,8 @@ async def _made(work: Callable[[], bytes], said: Reply | Ended) -> bytes:
 
 
 def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
-    usage = said.usage if said.usage.total_tokens else received.estimate(exchange.raw)
+    known = said.usage.total_tokens or said.cost == 0  # code that goes on asks no model
+    usage = said.usage if known else received.estimate(exchange.raw)
     exchange.count(usage, said.cost)
 
 

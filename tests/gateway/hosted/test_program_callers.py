@@ -47,7 +47,10 @@ async def test_a_model_that_calls_a_tool_of_code_is_told_so_and_the_client_hears
 @every_wire
 @every_client
 async def test_code_that_calls_a_tool_of_the_model_is_told_so(shop: Shop, kind: str, wire: str) -> None:
-    code = "try:\n    print(await look('it'))\n    await send('it')\nexcept Exception as error:\n    print(error)"
+    code = (
+        "try:\n    print(await look('it'))\n    await send('it')\n"
+        "except Exception as error:\n    print(error)"
+    )
     async with shop.serving([call(CODE, code=code), say("So.")], wire) as serving:
         loop = Loop(serving.client(kind), [LOOK, DIRECT])
         last = await loop.to_the_end()

@@ -73,8 +73,8 @@ async def events(serving: Serving, loop: Loop) -> list[dict[str, Any]]:
     stream = await serving.anthropic.messages.create(
         model="claude-opus-4-8",
         max_tokens=500,
-        messages=cast("Any", loop.messages),
-        tools=cast("Any", loop.options["tools"]),
+        messages=loop.messages,
+        tools=loop.options["tools"],
         stream=True,
         extra_body={**OURS, **container},
     )
@@ -129,7 +129,7 @@ async def _run(serving: Serving, made: Shape, *, streamed: bool) -> list[list[di
     @beta_async_tool(
         name=made.tool.name,
         description="Runs.",
-        input_schema=made.tool.schema,  # type: ignore[arg-type]
+        input_schema=made.tool.schema,
         allowed_callers=["code_execution_20260120"],
     )
     async def tool(**given: str) -> str:
