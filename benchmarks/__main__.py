@@ -16,6 +16,7 @@ from benchmarks.files import files
 from benchmarks.gateway import gateway
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
+from benchmarks.programmatic import programmatic
 from benchmarks.programs import programs
 from benchmarks.startup import first_byte, imports
 
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "files": files,
     "containers": containers,
     "programs": programs,
+    "programmatic": programmatic,
     "gateway": gateway,
 }
 

@@ -26,6 +26,7 @@ from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
 from treadle.models.programmatic import check_tools
+from treadle.models.programmatic import sendable as callable_tools
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -297,6 +298,7 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
         check_tools(request)
         return request, model
     asked = for_provider(request)
+    asked = replace(asked, tools=callable_tools(target.model, target.provider, asked.tools))
     if check := getattr(model, "check", None):
         check(asked)
     return asked, model

@@ -115,7 +115,8 @@ async def test_words_of_missing_and_unknown_ids_are_the_known_ones(shop: Shop) -
         _, words = await refused(loop, content(blocks(loop)[:1]))
         assert (
             "messages.1: `tool_use` ids were found without `tool_result` blocks "
-            f"immediately after: {ids[1]}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+            f"immediately after: {ids[1]}. "
+            "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
         ) in words
         strange = {"type": "tool_result", "tool_use_id": "toolu_x", "content": "?"}
         code, words = await refused(loop, content([*blocks(loop), strange]))

@@ -166,3 +166,13 @@ async def test_variables_and_files_stay_and_files_have_ids(shop: Shop, wire: str
         last = await loop.step()
         assert [run["stdout"] for run in last.runs] == ["saw it\n"]
         assert last.text == "Still there."
+
+
+async def test_a_tool_that_only_the_model_may_call_needs_no_code(shop: Shop) -> None:
+    async with shop.serving([call("send", what="it"), say("Sent.")], "chat") as serving:
+        loop = Loop(serving.client("anthropic"), [DIRECT])
+        options: Any = {"tools": [DIRECT.told(chat=False)]}
+        await loop.step(**options)
+        loop.messages += loop.results()
+        assert (await loop.step(**options)).text == "Sent."
+        assert "allowed_callers" not in json.dumps(serving.fake.requests[0].body)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from treadle.sandbox.bridge.frames import Frames, Said, Violation
 
@@ -21,8 +22,8 @@ class Bridge(asyncio.Protocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # that of uvloop, on which a server may run, has the methods and not the class
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         try:
