@@ -14,6 +14,7 @@ from benchmarks.containers import containers
 from benchmarks.environments import make
 from benchmarks.files import files
 from benchmarks.gateway import gateway
+from benchmarks.hosted import hosted
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
 from benchmarks.programmatic import programmatic
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "programs": programs,
     "programmatic": programmatic,
     "gateway": gateway,
+    "hosted": hosted,
 }
 
 

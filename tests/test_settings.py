@@ -10,6 +10,7 @@ from treadle.settings import (
     database_url,
     installer_environment,
     packages_folder,
+    plugin_database_url,
     proxy_for,
     treadle_home,
 )
@@ -155,8 +156,12 @@ def test_data_is_kept_where_the_user_keeps_data(
     for variable, value in (("TREADLE_HOME", named), ("XDG_DATA_HOME", data), ("HOME", "/home/me")):
         monkeypatch.setenv(variable, value)
     monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("TREADLE_DATABASE_URL", raising=False)
 
     assert treadle_home() == Path(expected)
     assert database_url() == f"sqlite:///{expected}/gateway.db"
     monkeypatch.setenv("DATABASE_URL", "postgresql://h/d")
     assert database_url() == "postgresql://h/d"
+    assert plugin_database_url() == f"sqlite:///{expected}/gateway.db"
+    monkeypatch.setenv("TREADLE_DATABASE_URL", "postgresql://h/own")
+    assert database_url() == plugin_database_url() == "postgresql://h/own"

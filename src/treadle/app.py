@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treadle.errors import InvalidArgument
-from treadle.gateway import file_routes, skill_routes
+from treadle.gateway import container_routes, file_routes, skill_routes
 from treadle.gateway.asgi import Gateway, gateway
 from treadle.gateway.config import Configuration, read_config
 from treadle.gateway.deployments import of_environment, of_upstream
@@ -66,6 +66,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
             *gatekeeper.routes(),
             *file_routes.routes(files),
             *skill_routes.routes(skills),
+            *container_routes.routes(host),
         ],
         # the gatekeeper last: it may make an admin key, which is lost where one after it fails
         openings=[

@@ -96,12 +96,29 @@ def _folder(ours: str, xdg: str, usual: str, name: str) -> Path:
 
 
 def database_url() -> str:
-    """`DATABASE_URL`, or else that of a file of SQLite in `treadle_home()`.
+    """`TREADLE_DATABASE_URL`, or else `DATABASE_URL`, or else that of a file of SQLite in `treadle_home()`.
 
     Raises:
         RuntimeError: the user has no home.
     """
-    return os.environ.get("DATABASE_URL") or f"sqlite:///{treadle_home() / 'gateway.db'}"
+    return _own_url() or os.environ.get("DATABASE_URL") or _sqlite_url()
+
+
+def plugin_database_url() -> str:
+    """`database_url` inside of another server, whose own database `DATABASE_URL` is.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    return _own_url() or _sqlite_url()
+
+
+def _own_url() -> str | None:
+    return os.environ.get("TREADLE_DATABASE_URL")
+
+
+def _sqlite_url() -> str:
+    return f"sqlite:///{treadle_home() / 'gateway.db'}"
 
 
 _FOR_THE_INSTALLER = frozenset(

@@ -1,15 +1,8 @@
 """A real LiteLLM proxy between the tool loop and the strict fake provider."""
 
-import contextlib
-import json
-import os
 import secrets
-import socket
-import subprocess
-import time
-import urllib.request
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -18,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import treadle
+from tests.proxies import Proxy, started
 from treadle import Event, Harness, Result, ToolLoopOptions, sandbox
 from treadle.agents.options import Options
 from treadle.conversation.request import ModelRequest
@@ -26,8 +20,6 @@ from treadle.testing.upstream import Upstream, running
 
 pytestmark = pytest.mark.slow
 
-START_S = 120.0
-STOP_S = 10.0
 EVENT_S = 20.0
 UPSTREAM_KEY = "sk-of-the-upstream"
 
@@ -64,41 +56,6 @@ class Stage:
 
     def __call__(self, request: ModelRequest) -> Step:
         return self.steps.popleft()
-
-
-@dataclass(frozen=True)
-class Proxy:
-    base_url: str
-    key: str
-    folder: Path
-    process: "subprocess.Popen[bytes]"
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log").read_text("utf-8", "replace")
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """What the recorder was told so far."""
-        file = self.folder / "events.jsonl"
-        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-
-    def wait_until(self, happened: Callable[[], bool], within_s: float) -> None:
-        """Look again and again: nothing that can be waited on tells what a foreign process has done."""
-        deadline = time.monotonic() + within_s
-        while not happened():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.1)
-                pytest.fail(f"the proxy ended with {self.process.returncode}:\n{self.log}")
-            if time.monotonic() > deadline:
-                pytest.fail(f"not within {within_s:g} s:\n{self.log}")
-
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.base_url}/health/liveliness", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
 
 
 @dataclass
@@ -170,29 +127,13 @@ def upstream(stage: Stage) -> Generator[Upstream]:
 def proxy(
     litellm_proxy_bin: Path, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Proxy]:
-    folder, key = tmp_path_factory.mktemp("proxy"), f"sk-{secrets.token_urlsafe(32)}"
-    (folder / "config.yaml").write_text(json.dumps(_config(upstream.base_url, key)), "utf-8")
+    folder = tmp_path_factory.mktemp("proxy")
     (folder / "recorder.py").write_text(RECORDER, "utf-8")
-    port = _free_port()
-    command = [litellm_proxy_bin / "litellm", "--config", "config.yaml", "--telemetry", "False"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)],
-            cwd=folder,
-            env=_environment(folder),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        proxy = Proxy(f"http://127.0.0.1:{port}", key, folder, process)
-        proxy.wait_until(proxy.answers, START_S)
+    with started(litellm_proxy_bin, folder, _config(upstream.base_url)) as proxy:
         yield proxy
-    finally:
-        _stop(process)
 
 
-def _config(upstream_url: str, master_key: str) -> dict[str, object]:
-    """JSON is YAML too."""
+def _config(upstream_url: str) -> dict[str, object]:
     openai = {"model": "openai/coder", "api_base": f"{upstream_url}/v1", "api_key": UPSTREAM_KEY}
     claude = {"model": "anthropic/claude-opus-4-8", "api_base": upstream_url, "api_key": UPSTREAM_KEY}
     return {
@@ -200,32 +141,8 @@ def _config(upstream_url: str, master_key: str) -> dict[str, object]:
             {"model_name": "coder", "litellm_params": openai},
             {"model_name": "claude-coder", "litellm_params": claude},
         ],
-        "general_settings": {"master_key": master_key},
         "litellm_settings": {"callbacks": ["recorder.instance"]},
-        # a failed deployment would rest for some seconds, and the next test with it
-        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
     }
-
-
-def _environment(home: Path) -> dict[str, str]:
-    """Nothing of ours: neither keys nor a database may leak in. The rest keeps it off the network."""
-    known = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
-    local = dict.fromkeys(("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS", "BLOG_POSTS"), "True")
-    return {**known, "HOME": str(home), **{f"LITELLM_LOCAL_{name}": value for name, value in local.items()}}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture

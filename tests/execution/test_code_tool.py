@@ -55,6 +55,43 @@ async def test_wherever_the_first_run_is_cancelled_all_files_are_there_in_the_ne
     assert cut > 5
 
 
+class Patient:
+    """Answers calls when the code waits."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, int]] = []
+        self._waits = asyncio.Event()
+
+    def on_idle(self, calls: int, answers: int) -> None:
+        self.heard.append((calls, answers))
+        self._waits.set()
+
+    async def call(self, call: CodeCall, /) -> Answer:
+        with anyio.fail_after(5):
+            await self._waits.wait()
+        return Answer(str(call.arguments["a"]))
+
+    async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        pass
+
+
+async def test_the_host_hears_when_the_code_waits() -> None:
+    if probe().rung is None:
+        pytest.skip("no containers here")
+
+    def ask(a: int) -> int:
+        """Ask."""
+        raise AssertionError("the host answers")
+
+    made, host = CodeTool(isolated(), FunctionTools([ask])), Patient()
+    code = "import asyncio\nprint(await asyncio.gather(*(ask(n) for n in range(100))))"
+    end = await made.execute({"code": code}, host)
+    await made.close()
+
+    assert end.text == str([str(n) for n in range(100)])
+    assert host.heard[0] == (100, 0)
+
+
 def test_the_description_changes_with_the_tools_alone() -> None:
     def add(a: int, b: int) -> int:
         """Add."""

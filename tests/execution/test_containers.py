@@ -15,10 +15,11 @@ import pytest
 
 import treadle
 from treadle.conversation.request import ToolSpec
-from treadle.errors import InvalidArgument, InvalidTool, SandboxError
+from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
 from treadle.execution.cell import MAX_CODES, Cell
-from treadle.execution.containers import Container, ContainerGone, Containers, Rules, TooManyContainers
+from treadle.execution.containers import Container, Containers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
+from treadle.execution.rules import Rules
 from treadle.sandbox.container import ContainerDied
 from treadle.sandbox.engine import Engine, Packages
 from treadle.sandbox.isolation import Isolated, isolated

@@ -188,6 +188,46 @@ async def test_containers_of_several_package_sets_count_together(two_sets: objec
             await containers.create("team-a", packages="large")
 
 
+@pytest.mark.parametrize("rules", [Rules(per_owner=2), Rules(in_all=2)], ids=["of one owner", "in all"])
+async def test_limits_count_containers_of_all_package_sets_and_those_that_are_being_made(
+    two_sets: object, rules: Rules
+) -> None:
+    if probe().name == "3":
+        pytest.skip("the sets of this test are in a folder that other users cannot enter")
+    made, refused = list[Container](), list[TooManyContainers]()
+
+    async def make(packages: str | None, owner: str) -> None:
+        try:
+            made.append(await containers.create(owner, packages=packages))
+        except TooManyContainers as error:
+            refused.append(error)
+
+    owners = ("team-a", "team-a", "team-a") if rules.per_owner == 2 else ("team-a", "team-b", "team-c")
+    async with Containers(isolated(), rules) as containers:
+        async with anyio.create_task_group() as group:  # the engine of each set starts meanwhile
+            for packages, owner in zip(("small", "large", None), owners, strict=True):
+                group.start_soon(make, packages, owner)
+        assert (len(made), len(refused)) == (2, 1)
+        await made[0].close()
+        await make("large", owners[2])
+        assert (len(made), len(refused)) == (3, 1)
+
+
+async def test_the_limit_of_memory_is_of_the_containers_of_all_package_sets(two_sets: object) -> None:
+    if probe().name == "3":
+        pytest.skip("the sets of this test are in a folder that other users cannot enter")
+    clock = Clock()
+    async with Containers(isolated(), Rules(now=clock, memory_mib=170)) as containers:
+        many: list[Container] = []
+        for packages in ("small", "large", None):
+            many.append(await containers.create("team-a", packages=packages))
+            await run(many[-1], "x = bytearray(60 << 20)")
+            clock.time += 1
+        await containers.sweep()
+        assert [each.expired for each in many] == [True, False, False]
+        assert await run(many[1], "print(len(x))") == f"{60 << 20}\n"
+
+
 async def test_the_engine_of_another_set_is_closed_when_nobody_used_it_for_long(two_sets: object) -> None:
     if probe().name == "3":
         pytest.skip("the sets of this test are in a folder that other users cannot enter")

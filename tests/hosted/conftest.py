@@ -14,7 +14,7 @@ from treadle.conversation.blocks import Message, Opaque, ToolCall, ToolResult, u
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, MessageExtra, Started
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import InvalidArgument
-from treadle.execution.containers import Rules
+from treadle.execution.rules import Rules
 from treadle.hosted.blocks import FILES
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library

@@ -18,6 +18,7 @@ from treadle.sandbox.bridge.frames import (
     Ended,
     Failure,
     Frames,
+    Idle,
     Ready,
     Said,
     Violation,
@@ -50,7 +51,8 @@ def ends(draw: st.DrawFn) -> dict[str, Any]:
     return {"t": "done", "id": draw(numbers), "error": draw(errors)}
 
 
-messages: st.SearchStrategy[dict[str, Any]] = st.just({"t": "ready"}) | calls() | ends()
+idles = st.fixed_dictionaries({"t": st.just("idle"), "calls": numbers, "answers": st.integers(0, 2**70)})
+messages: st.SearchStrategy[dict[str, Any]] = st.just({"t": "ready"}) | calls() | ends() | idles
 words = st.sampled_from(
     [b"\0\0\0\0", b"\0\0\0\2{}", b'\0\0\0\x0d{"t":"ready"}', b"\xff", b"[", b"{", b"NaN", b'"']
 )
@@ -77,6 +79,8 @@ def meant(message: dict[str, Any]) -> Said:
     match message:
         case {"t": "call"}:
             return Call(message["id"], message["name"], message["args"])
+        case {"t": "idle", "calls": made, "answers": got}:
+            return Idle(made, got)
         case {"t": "done", "error": None}:
             return Ended(message["id"], None)
         case {"t": "done", "error": error}:
@@ -92,7 +96,7 @@ def meant(message: dict[str, Any]) -> Said:
 def test_any_bytes_are_frames_or_a_violation(data: bytes) -> None:
     said, _ = heard([data])
 
-    assert all(isinstance(each, Ready | Call | Ended) for each in said)
+    assert all(isinstance(each, Ready | Call | Idle | Ended) for each in said)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -153,6 +157,13 @@ def test_half_a_frame_is_nothing_yet(sent: dict[str, Any]) -> None:
         b'{"t":"call","id":1,"name":"x","args":{"a":NaN}}',
         b'{"t":"call","id":1,"name":"x","args":{"a":-Infinity}}',
         b'{"t":"call","id":' + b"9" * 5000 + b',"name":"x","args":{}}',
+        b'{"t":"idle"}',
+        b'{"t":"idle","calls":1}',
+        b'{"t":"idle","calls":0,"answers":0}',
+        b'{"t":"idle","calls":1,"answers":-1}',
+        b'{"t":"idle","calls":1,"answers":false}',
+        b'{"t":"idle","calls":true,"answers":0}',
+        b'{"t":"idle","calls":1,"answers":0.0}',
         b'{"t":"done","id":1}',
         b'{"t":"done","id":true,"error":null}',
         b'{"t":"done","id":0,"error":null}',

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import anyio
 import pytest
 
 from treadle.errors import SandboxError
+from treadle.sandbox import claims
 from treadle.sandbox import engine as engine_module
 from treadle.sandbox.box import Limits, Mount
 from treadle.sandbox.bridge.frames import Call
@@ -482,3 +484,55 @@ def test_a_package_set_to_which_other_users_have_no_way_is_refused_where_contain
     check_packages("3", installed.folder)
     for rung in ("1", "2", "3b"):
         check_packages(rung, str(closed / "set"))
+
+
+async def test_what_dead_engines_left_is_removed_beside_the_event_loop_and_so_is_what_was_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[tuple[str, int]] = []
+
+    def told(name: str) -> None:
+        work = getattr(claims, name)
+
+        def telling(*arguments: Any) -> Any:
+            threads.append((name, threading.get_ident()))
+            return work(*arguments)
+
+        monkeypatch.setattr(claims, name, telling)
+
+    told("_sweep")
+    told("_remove")
+    async with Engine():
+        pass
+
+    assert [name for name, _ in threads if name == "_sweep"] == ["_sweep"]
+    assert threads[-1][0] == "_remove"
+    assert threading.get_ident() not in {thread for _, thread in threads}
+
+
+async def test_an_engine_that_is_cancelled_while_it_claims_lets_go_of_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, goes_on, made = threading.Event(), threading.Event(), list[claims.Claim]()
+    claim = claims.claim
+
+    def slow() -> claims.Claim:
+        begun.set()
+        assert goes_on.wait(20)
+        made.append(claim())
+        return made[0]
+
+    monkeypatch.setattr(claims, "claim", slow)
+    engine = Engine()
+    starting = asyncio.get_running_loop().create_task(engine.start())
+    await anyio.to_thread.run_sync(begun.wait)
+    starting.cancel()  # as `Containers` does when it is left
+    await anyio.sleep(0.05)
+    assert not starting.done()
+    goes_on.set()
+    await asyncio.wait([starting])
+
+    assert starting.cancelled()
+    assert not made[0].folder.exists()
+    assert not made[0].folder.with_suffix(".lock").exists()
+    await engine.close()

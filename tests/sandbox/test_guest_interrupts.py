@@ -91,9 +91,11 @@ class Host:
 
     def _ran(self, code: str) -> object:
         """What the cell raised."""
-        self._connection.sendall(encoded({"t": "exec", "id": 1, "code": code, "tools": [{"name": "echo"}]}))
-        while (frame := self._read())["t"] == "call":
-            self._connection.sendall(encoded({"t": "result", "id": frame["id"], "value": frame["args"]}))
+        told = {"t": "exec", "id": 1, "code": code, "tools": [{"name": "echo"}], "idle": True}
+        self._connection.sendall(encoded(told))
+        while (frame := self._read())["t"] != "done":
+            if frame["t"] == "call":
+                self._connection.sendall(encoded({"t": "result", "id": frame["id"], "value": frame["args"]}))
         return frame["error"]
 
     def _read(self) -> dict[str, Any]:
@@ -112,6 +114,7 @@ def main() -> None:
         os._exit(0)  # the runner may hang
 
     threading.Thread(target=host, daemon=True).start()
+    threading.active_count = lambda: 1  # those of the code, which is to say when it waits
     stepped.serve()
 
 

@@ -250,7 +250,9 @@ WHOLE = packed({"pdf/SKILL.md": SKILL, "pdf/a.py": b"print()" * 99})
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"PK", b"PK\5\6", b"no archive at all", WHOLE[:-10], WHOLE[10:], WHOLE[:60]]
+    "data",
+    [b"", b"PK", b"PK\5\6", b"no archive at all", WHOLE[:-10], WHOLE[10:], WHOLE[:60]],
+    ids=["nothing", "its mark", "its end", "text", "without its end", "without its beginning", "cut"],
 )
 def test_what_is_no_archive_is_refused(data: bytes) -> None:
     assert refused(data, strict=False).startswith(".: an archive is a ZIP")

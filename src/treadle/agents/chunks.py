@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,7 +30,7 @@ class AsyncCompletionStream(AsyncIterator[Shaped]):
     """Chunks of one answer. Leave it early with `aclose`, or use it as a context manager."""
 
     def __init__(self, model: Model, request: ModelRequest) -> None:
-        self._chunks = _chunks(model, request)
+        self._chunks = chunks_of(model, request)
         self._seen: list[Shaped] = []
 
     @property
@@ -73,23 +74,32 @@ class CompletionStream(SyncStream[Shaped]):
         return self._stream.response
 
 
-async def _chunks(model: Model, request: ModelRequest) -> AsyncGenerator[dict[str, Any]]:
+async def chunks_of(model: Model, request: ModelRequest) -> AsyncGenerator[dict[str, Any]]:
+    """The answer of `model` in chunks; the last one has the usage."""
+    writer = Writer(int(time.time()))
+    last: list[dict[str, Any]] = []
+    async with aclosing(told_by(model, request)) as told:
+        async for said in told:
+            if isinstance(said, Reply):
+                for chunk in endings(said, last):
+                    yield chunk
+            elif isinstance(said, Ended):
+                last = list(writer.feed(said))
+            else:
+                for chunk in writer.feed(said):
+                    yield with_callers(chunk)
+
+
+async def told_by(model: Model, request: ModelRequest) -> AsyncGenerator[Delta | Reply]:
+    """What `model` says, as it comes, and then the whole reply."""
     told: asyncio.Queue[Delta | None] = asyncio.Queue(_WAITING)
     loop = asyncio.get_running_loop()
     work = loop.create_task(model.complete(request, told.put))  # owned by this generator, which ends it
     ends = loop.create_task(_end_of(work, told))  # owned too
-    writer = Writer(int(time.time()))
-    last: list[dict[str, Any]] = []
     try:
         while (delta := await told.get()) is not None:
-            if isinstance(delta, Ended):
-                last = list(writer.feed(delta))
-                continue
-            for chunk in writer.feed(delta):
-                yield with_callers(chunk)
-        reply = work.result()
-        for chunk in endings(reply, last):
-            yield chunk
+            yield delta
+        yield work.result()
     finally:
         for task in (work, ends):
             task.cancel()

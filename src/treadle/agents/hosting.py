@@ -1,8 +1,8 @@
-"""Stored skills for `completion`: they, and containers for their code, are opened once in an event loop."""
+"""Stored skills without a gateway: they, and containers for their code, are opened once in an event loop."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -16,10 +16,17 @@ from treadle.settings import database_url
 
 if TYPE_CHECKING:
     from treadle.hosted.host import Host
+    from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
 OWNER = "local"
 """Of containers: whoever runs this process has all of them, and all skills of the database."""
+
+
+def check_drivers() -> None:
+    """Raises `MissingExtra` where there is no driver of databases."""
+    if not (find_spec("sqlalchemy") and find_spec("aiosqlite")):
+        raise MissingExtra("gateway", "a stored skill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +36,7 @@ class WithStoredSkills:
     inner: Model
 
     def __post_init__(self) -> None:
-        """Raises `MissingExtra` where there is no driver of databases."""
-        if not (find_spec("sqlalchemy") and find_spec("aiosqlite")):
-            raise MissingExtra("gateway", "a stored skill")
+        check_drivers()
 
     @property
     def name(self) -> str:
@@ -46,7 +51,7 @@ class WithStoredSkills:
         from treadle.hosted.host import Caller
         from treadle.hosted.model import Hosted
 
-        host = await _host()
+        host = await _hosts.get()
         return await Hosted(self.inner, host, Caller(OWNER, None)).complete(request, on_delta)
 
 
@@ -59,31 +64,47 @@ class _Open:
     """Ends it. (Not as a nest of generators: loops close them all at once.)"""
 
 
-_open: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Open]" = WeakKeyDictionary()
+@dataclass(slots=True, eq=False)
+class Hosts:
+    """A host for each event loop, with the skills of a database. It is opened when it is first needed."""
+
+    url: Callable[[], str]
+    """Of the database, as it is now."""
+    made: "Callable[[Skills], Host]"
+    _open: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Open]" = field(
+        default_factory=lambda: WeakKeyDictionary[asyncio.AbstractEventLoop, _Open](), init=False
+    )
+
+    async def get(self) -> "Host":
+        """That of the running loop, which closes it: loops close async generators that were begun there."""
+        loop = asyncio.get_running_loop()
+        known = self._open.setdefault(loop, _Open(anyio.Lock()))
+        async with known.turn:
+            url = self.url()
+            if known.host is None or known.url != url:
+                if known.guard is not None:
+                    await known.guard.aclose()
+                known.host, known.guard, known.url = None, None, url
+                known.host, known.guard = await _opened(url, self.made)
+            return known.host
 
 
-async def _host() -> "Host":
-    """That of the running loop, which closes it: loops close the async generators that were begun there."""
-    loop = asyncio.get_running_loop()
-    known = _open.setdefault(loop, _Open(anyio.Lock()))
-    async with known.turn:
-        url = database_url()
-        if known.host is None or known.url != url:
-            if known.guard is not None:
-                await known.guard.aclose()
-            known.host, known.guard, known.url = None, None, url
-            known.host, known.guard = await _opened(url)
-        return known.host
-
-
-async def _opened(url: str) -> "tuple[Host, AsyncGenerator[None]]":
+def _made(skills: "Skills") -> "Host":
     from treadle.hosted.host import Host
     from treadle.hosted.library import Library
+
+    return Host(Library(skills))
+
+
+_hosts = Hosts(database_url, _made)
+
+
+async def _opened(url: str, made: "Callable[[Skills], Host]") -> "tuple[Host, AsyncGenerator[None]]":
     from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
     database = Database(url)
-    host = Host(Library(Skills(database)))
+    host = made(Skills(database))
     guard = _closing(host, database)
     await anext(guard)
     try:

@@ -1,11 +1,8 @@
 """Containers by id: made, found again by their owner, kept while they are used, and ended in time."""
 
 import asyncio
-import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
@@ -13,10 +10,11 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
-from treadle.execution.cell import WAIT_S, Cell, CellResult
+from treadle.execution.cell import Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines
-from treadle.execution.journal import Journal, MemoryJournal, Recorded
+from treadle.execution.journal import Recorded
+from treadle.execution.rules import Rules
 from treadle.execution.shell import program
 from treadle.execution.stubs import stubs
 from treadle.sandbox.box import SKILLS
@@ -30,11 +28,6 @@ from treadle.sandbox.shown import Shown
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import ProgramHost
 
-IDLE_S = 270.0
-"""Seconds without use after which a container ends."""
-MAX_AGE_S = 3600.0
-"""Seconds after which it ends in any case, when its cell is done."""
-MAX_PER_OWNER, MAX_IN_ALL = 20, 200
 _LOOK_S = 5.0
 
 
@@ -236,26 +229,6 @@ class Container:
             await self._sandboxed.close()
         finally:
             self._held.let_go()
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How long containers live, and how many there may be."""
-
-    idle_s: float = IDLE_S
-    max_age_s: float = MAX_AGE_S
-    wait_s: float = WAIT_S
-    """How long a call of code may wait for its answer."""
-    per_owner: int = MAX_PER_OWNER
-    in_all: int = MAX_IN_ALL
-    makes_room: bool = False
-    """Whether at a limit the one ends that was not used for longest and runs nothing, instead of an error."""
-    memory_mib: int | None = None
-    """Of all containers together; above it, the one that was not used for longest ends. None: no limit."""
-    now: Callable[[], float] = time.time
-    """Seconds since 1970."""
-    new_id: Callable[[], str] = lambda: f"container_{secrets.token_urlsafe(24)}"
-    journal: Journal = field(default_factory=MemoryJournal)
 
 
 class Containers:

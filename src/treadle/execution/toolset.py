@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import anyio
 
 from treadle.execution.code_tool import RunsCode
-from treadle.execution.containers import IDLE_S, Container, Containers, Rules
+from treadle.execution.containers import Container, Containers
 from treadle.execution.journal import NoJournal
+from treadle.execution.rules import IDLE_S, Rules
 from treadle.sandbox.ending import ended
 from treadle.sandbox.isolation import Isolated
 from treadle.tools.toolset import ToolPolicy, Toolset

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from treadle.errors import InvalidArgument
-from treadle.execution.containers import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rules
+from treadle.execution.rules import IDLE_S, MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.deployments import Target
 from treadle.gateway.files import Files, Wanted, owner
 from treadle.gateway.gate import Principal
@@ -48,6 +48,8 @@ class HostSettings(BaseModel):
     """Whether skills that are not there are left out, as LiteLLM does, instead of answered with 404."""
     packages: str | None = None
     """The package set of containers; None: `data`, where it is built."""
+    minimum_rung: Literal[1, 2, 3] | None = None
+    """The least that the machine has to enforce around code, as `treadle doctor` tells it. None: any rung."""
     max_containers: int = Field(default=MAX_IN_ALL, ge=1)
     max_containers_per_owner: int = Field(default=MAX_PER_OWNER, ge=1)
     container_idle_s: float = Field(default=IDLE_S, gt=0, le=86_400)
@@ -63,7 +65,7 @@ class HostSettings(BaseModel):
             Library(skills, skips_unknown=self.skip_unknown_skills),
             files,
             HostLimits(self.max_iterations, self.wall_s, self.code_s, max_cost=self.max_cost),
-            isolated(packages=self.packages),
+            isolated(packages=self.packages, minimum_rung=self.minimum_rung),
             Rules(
                 self.container_idle_s,
                 per_owner=self.max_containers_per_owner,

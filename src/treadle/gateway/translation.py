@@ -142,7 +142,8 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
         InvalidArgument: the request cannot be read, or cannot be said to this model.
         ModelError: the model has no answer.
     """
-    request, model = read_for(exchange, target, hosted=host is not None)
+    read = lambda: read_for(exchange, target, hosted=host is not None)  # noqa: E731
+    request, model = await aside(read) if host else read()  # files may be in what is hosted
     if host and is_hosted(request):
         assert exchange.principal is not None
         model = hosted_by(host, model, target, exchange.principal)

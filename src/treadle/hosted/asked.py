@@ -64,14 +64,16 @@ def for_provider(request: ModelRequest, *, hosted: bool | None = None) -> ModelR
     """
     container = request.extra.get("container")
     if not (names_skills(container) if hosted is None else hosted):
-        return replace(request, messages=as_text(request.messages)) if has_ours(request.messages) else request
+        if not has_ours(request.messages):
+            return request
+        # the container was ours, too
+        return replace(request, messages=as_text(request.messages), extra=_without_container(request.extra))
     asked = read_asked(container)
     if asked.native:
         own = {**asked.rest, "skills": list(asked.native)}
         return replace(request, extra={**request.extra, "container": own})
-    extra = {name: value for name, value in request.extra.items() if name != "container"}
     tools = tuple(tool for tool in request.tools if not is_code_tool(tool))
-    return replace(request, tools=tools, extra=extra or EMPTY)
+    return replace(request, tools=tools, extra=_without_container(request.extra))
 
 
 def read_asked(value: object) -> Asked:
@@ -118,3 +120,7 @@ def _skill(item: object, index: int) -> Wanted | None:
 
 def _object(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _without_container(extra: Mapping[str, object]) -> Mapping[str, object]:
+    return {name: value for name, value in extra.items() if name != "container"} or EMPTY

@@ -17,7 +17,8 @@ from treadle.tools.toolset import ProgramEnd, Toolset
 _ABOUT = """\
 Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
 run. `await` may stand at the top level. You read only what the code prints: print what you need. Files that \
-the code writes in its working folder (/workspace, also called /sandbox) are handed to the user."""
+the code writes in its working folder ({root}/workspace, also called {root}/sandbox) are handed to the \
+user."""
 _UNKNOWN = "application/octet-stream"
 
 
@@ -48,7 +49,7 @@ class HostedCode(RunsCode):
     """A toolset of one tool."""
 
     def __init__(self, desk: Desk, tools_of_code: Toolset) -> None:
-        super().__init__(CODE_TOOL, (_ABOUT, *desk.about()), tools_of_code)
+        super().__init__(CODE_TOOL, (_ABOUT.format(root=desk.root), *desk.about()), tools_of_code)
         self.desk = desk
         self.container_id = desk.place.container.id if desk.place else None
         self.limit_s = desk.host.limits.code_s

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 
 from treadle.conversation.native_code import now
-from treadle.errors import TreadleError
+from treadle.errors import SandboxError, TreadleError
 from treadle.hosted.blocks import SKILLS
 from treadle.hosted.host import Host, Place
 from treadle.hosted.library import Loaded
@@ -24,6 +24,8 @@ class Desk:
     skills: Sequence[Loaded]
     choice: SetChoice
     """Of their packages."""
+    root: str
+    """See `Host.root`."""
     place: Place | None = None
     failure: TreadleError | None = None
     """Why there is no container: the caller has to know, and not the model."""
@@ -43,7 +45,7 @@ class Desk:
                 place = self.place = await self._made()
             for key, (path, data) in self.uploads.items():
                 if key not in place.uploaded:
-                    await place.container.put(path, data)
+                    await _put(place, path, data)
                     place.uploaded[key] = path
             return place
 
@@ -56,7 +58,7 @@ class Desk:
 
     def location(self, skill: Loaded) -> str:
         """Of the folder of a skill, as code has it."""
-        return f"{self.place.container.skills_at if self.place else SKILLS}/{skill.folder.name}"
+        return f"{self.root}{SKILLS}/{skill.folder.name}"
 
     def about(self) -> Sequence[str]:
         """What there is for the model to know of the container."""
@@ -87,3 +89,12 @@ class Desk:
             return None
         until = self.place.container.expires_at
         return {"id": self.place.container.id, "expires_at": max(until, now()).isoformat()}
+
+
+async def _put(place: Place, path: str, data: bytes) -> None:
+    """Write a file; what code made in its place stays, and code finds that."""
+    try:
+        await place.container.put(path, data)
+    except SandboxError:
+        if place.container.expired:
+            raise

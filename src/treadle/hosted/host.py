@@ -10,10 +10,12 @@ from anyio import to_thread
 
 from treadle.conversation.native_code import now
 from treadle.errors import ContainerExpired
-from treadle.execution.containers import Container, Containers, Rules
+from treadle.execution.containers import Container, Containers
+from treadle.execution.rules import Rules
 from treadle.hosted.library import Library, Loaded
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
+from treadle.sandbox.ladder import found, probe
 from treadle.sandbox.packages import usable
 from treadle.skills.store import Reader
 
@@ -145,6 +147,18 @@ class Host:
             )
         return place
 
+    def places(self, owner: str) -> Sequence[Place]:
+        """The containers of `owner`, the oldest first."""
+        every = (place for place in self._places.values() if place.container.owner == owner)
+        return [place for place in every if not place.container.expired]
+
+    async def end(self, place: Place) -> None:
+        """End a container, and what waits or runs in it."""
+        self._places.pop(place.container.id, None)
+        if place.turn:
+            await place.turn.close()
+        await place.container.close()
+
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
         """The package set for `skills`, or what no set of this machine has."""
         usual = await self._usual()
@@ -156,6 +170,11 @@ class Host:
         if self.settings.packages is None and USUAL in await to_thread.run_sync(usable):
             return USUAL
         return self.settings.packages
+
+    async def root(self) -> str:
+        """What stands before `/workspace` and `/skills` where code, in its working folder, has them."""
+        report = found() or await to_thread.run_sync(probe)
+        return ".." if report.rootless else ""
 
     async def make(self, owner: str, skills: Sequence[Loaded], packages: str | None) -> Place:
         """A container with `skills` in it.

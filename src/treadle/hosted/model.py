@@ -9,6 +9,7 @@ from treadle.conversation.request import ModelRequest, Reply, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
 from treadle.errors import ContainerExpired, InvalidArgument
 from treadle.hosted.answers import answers
+from treadle.hosted.aside import aside
 from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import CODE_TOOL, as_calls, waiting
 from treadle.hosted.callers import Roles, caller_of, roles
@@ -96,11 +97,11 @@ class Hosted:
         taken = {CODE_TOOL, *names.values()}
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
             raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
-        uploads = Uploads(self._fetch, desk.place.uploaded if desk.place else {})
+        uploads = Uploads(self._fetch, desk.root, desk.place.uploaded if desk.place else {})
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
         if check := getattr(self.inner, "check", None):
-            check(replace(sent, tools=who.direct, messages=messages))
+            await aside(lambda: check(replace(sent, tools=who.direct, messages=messages)))
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
             native = {**native, "id": known}
@@ -147,7 +148,8 @@ class Hosted:
 
     async def _desk(self, asked: Asked, place: Place | None) -> Desk:
         skills = await self.host.library.load(self.caller.reader, asked.skills)
-        return Desk(self.host, self.caller.owner, skills, await self.host.packages(skills), place)
+        choice, root = await self.host.packages(skills), await self.host.root()
+        return Desk(self.host, self.caller.owner, skills, choice, root, place)
 
     async def _fetch(self, file_id: str) -> tuple[str, bytes]:
         if self.host.files is None:

@@ -1,6 +1,5 @@
 """Files that a caller sends along for code: into the container, and in words into the conversation."""
 
-import binascii
 import hashlib
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import Block, Document, Message, Opaque, Text
-from treadle.errors import InvalidArgument
+from treadle.hosted.aside import aside
 from treadle.skills.package import is_fit
 from treadle.wire.json_text import split_data_url
 
@@ -16,7 +15,7 @@ _READ = frozenset({"application/pdf", "text/plain"})
 """Documents that models read themselves: they get them too."""
 _FOLDERS = frozenset({"in", "out"})
 """What is in the working folder of a new container."""
-_TOLD = "[a file of the user is at /workspace/{path}, {size:,} bytes]"
+_TOLD = "[a file of the user is at {root}/workspace/{path}, {size:,} bytes]"
 
 Fetch = Callable[[str], Awaitable[tuple[str, bytes]]]
 """The name and the content of a stored file."""
@@ -27,6 +26,8 @@ class Uploads:
     """Takes the files out of a conversation."""
 
     fetch: Fetch
+    root: str
+    """See `Host.root`."""
     known: Mapping[str, str]
     """Paths of those that are in the container already, by what names them."""
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]], init=False)
@@ -36,8 +37,7 @@ class Uploads:
         """`messages`, in which text stands for what no model takes.
 
         Raises:
-            TreadleError: a file that is named is not there.
-            InvalidArgument: one is no base64.
+            TreadleError: a file that is named is not there, or one is no base64.
         """
         told: list[Message] = []
         for message in messages:
@@ -53,13 +53,8 @@ class Uploads:
                 name, data = await self.fetch(file_id)
                 self._add(file_id, name, data)
             return (self._note(file_id),)
-        if isinstance(block, Document) and (data_url := split_data_url(block.url)):
-            mime_type, encoded = data_url
-            try:
-                data = b64decode(encoded, validate=True)
-            except binascii.Error as error:
-                raise InvalidArgument(f"the data of a file is no base64: {error}") from None
-            key = hashlib.sha256(data).hexdigest()
+        if isinstance(block, Document) and (read := await aside(lambda: _content(block.url))):
+            mime_type, data, key = read
             if key not in self.files:
                 self._add(key, block.title or "document", data)
             return (block, self._note(key)) if mime_type in _READ else (self._note(key),)
@@ -82,7 +77,16 @@ class Uploads:
 
     def _note(self, key: str) -> Text:
         path, data = self.files[key]
-        return Text(_TOLD.format(path=path, size=len(data)))
+        return Text(_TOLD.format(root=self.root, path=path, size=len(data)))
+
+
+def _content(url: str) -> tuple[str, bytes, str] | None:
+    """The type, the bytes and the hash of a file that stands in its own address."""
+    split = split_data_url(url)
+    if split is None:
+        return None
+    data = b64decode(split[1])
+    return split[0], data, hashlib.sha256(data).hexdigest()
 
 
 def _named(block: Opaque) -> str:

@@ -21,7 +21,8 @@ from treadle.wire.chat_completions.requests import write_request
 from treadle.wire.chat_completions.responses import read_response
 from treadle.wire.chat_completions.streaming import Reader
 
-_DIALECT = Dialect(extended=True)
+DIALECT = Dialect(extended=True)
+"""Of the messages that litellm takes."""
 _CLOSE_S = 5.0
 
 
@@ -41,39 +42,50 @@ class LiteLLM:
             raise InvalidArgument(f"timeout in completion_kwargs must be seconds above 0, not {timeout!r}")
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
-        body = {**write_request(request, _DIALECT), **self.transport, "model": self.name}
+        body = {**write_request(request, DIALECT), **self.transport, "model": self.name}
         # the import takes seconds, and may ask the network for prices: other tasks go on meanwhile
         litellm = await anyio.to_thread.run_sync(_litellm, abandon_on_cancel=True)
         limit_s = float(self.transport.get("timeout") or DEFAULT_TIMEOUT_S)
         with anyio.move_on_after(limit_s):
-            if on_delta is None:
-                return _reply(await self._said(litellm.acompletion(**body)))
-            usage = {"stream": True, "stream_options": {"include_usage": True}}
-            return await self._stream(await self._said(litellm.acompletion(**body, **usage)), on_delta)
+            if on_delta is not None:
+                body |= {"stream": True, "stream_options": {"include_usage": True}}
+            return await reply_of(
+                litellm.acompletion(**body), on_delta, str(self.transport.get("api_key") or "")
+            )
         raise ModelUnavailable(
             f"litellm gave no whole answer within {limit_s:g} s: raise `timeout` in completion_kwargs",
             provider="litellm",
         )
 
-    async def _stream(self, chunks: Any, on_delta: OnDelta) -> Reply:
-        reader, fold = Reader(), Fold("chat_completions")
-        headers: dict[str, str] = {}
-        try:
-            while (chunk := await self._said(anext(chunks, None))) is not None:
-                headers = _headers(chunk)  # the last chunk knows the cost
-                await forward(reader.feed(_plain(chunk)), fold, on_delta)
-        finally:
-            with anyio.move_on_after(_CLOSE_S, shield=True):  # shield: an await here would else raise at once
-                await chunks.aclose()
-        await forward(reader.end(), fold, on_delta)
-        return finished(fold.reply(), headers)
 
-    async def _said(self, answer: Awaitable[Any]) -> Any:
-        """What litellm answers. Raises `ModelError` for whatever it raises."""
-        try:
-            return await answer
-        except Exception as error:  # litellm raises its own classes and its providers'
-            raise _failure(error, str(self.transport.get("api_key") or "")) from error
+async def reply_of(answer: Awaitable[Any], on_delta: OnDelta | None, secret: str = "") -> Reply:
+    """What litellm's `acompletion` answers, a stream where there is a listener.
+
+    Raises:
+        ModelError: for whatever litellm raises, which is its cause; `secret` is taken out of the message.
+    """
+    if on_delta is None:
+        return _reply(await said(answer, secret))
+    chunks = await said(answer, secret)
+    reader, fold = Reader(), Fold("chat_completions")
+    headers: dict[str, str] = {}
+    try:
+        while (chunk := await said(anext(chunks, None), secret)) is not None:
+            headers = _headers(chunk)  # the last chunk knows the cost
+            await forward(reader.feed(_plain(chunk)), fold, on_delta)
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):  # shield: an await here would else raise at once
+            await chunks.aclose()
+    await forward(reader.end(), fold, on_delta)
+    return finished(fold.reply(), headers)
+
+
+async def said(answer: Awaitable[Any], secret: str = "") -> Any:
+    """What litellm answers. Raises `ModelError` for whatever it raises."""
+    try:
+        return await answer
+    except Exception as error:  # litellm raises its own classes and its providers'
+        raise _failure(error, secret) from error
 
 
 def _litellm() -> Any:

@@ -47,7 +47,7 @@ class Zygote:
         self._connection: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._claim: Claim | None = None
-        self._claiming: asyncio.Task[Claim] | None = None
+        self._preparing: asyncio.Task[tuple[Claim, list[str]]] | None = None
         self._made: dict[int, asyncio.Future[int]] = {}
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
@@ -80,26 +80,24 @@ class Zygote:
         Raises:
             SandboxError: it does not come up; the message has what it said.
         """
-        from treadle.sandbox.claims import claim
-
-        # in a thread: what dead engines left may be much. Owned here: `close` waits for it
-        self._claiming = asyncio.get_running_loop().create_task(anyio.to_thread.run_sync(claim))
-        await asyncio.wait([self._claiming])
-        self._claim = self._claiming.result()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         self._connection = ours
-        with theirs, self._claim.log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._kind.command(
-                    self._packages.folder, self._packages.preloaded, self._claim, theirs.fileno()
-                ),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
-                env=self._kind.zygote_environment(),
-            )
+        with theirs:
+            preparing = anyio.to_thread.run_sync(self._prepare, theirs.fileno())
+            # owned here: `close` waits for it
+            self._preparing = asyncio.get_running_loop().create_task(preparing)
+            await asyncio.wait([self._preparing])
+            self._claim, command = self._preparing.result()
+            with self._claim.log.open("wb") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=log,  # not a pipe: nobody would read it, and who writes to it would wait
+                    env=self._kind.zygote_environment(),
+                )
         asyncio.get_running_loop().add_reader(ours, self._hear)
         try:
             with anyio.fail_after(ZYGOTE_START_S):
@@ -110,6 +108,18 @@ class Zygote:
             raise SandboxError(
                 f"no containers can be made here: {said}: `treadle doctor` tells what this machine enforces"
             ) from error
+
+    def _prepare(self, connection: int) -> "tuple[Claim, list[str]]":
+        """A claim and the command. In a thread: what dead engines left may be much, and so are imports."""
+        from treadle.sandbox.claims import claim
+
+        claimed = claim()
+        try:
+            command = self._kind.command(self._packages.folder, self._packages.preloaded, claimed, connection)
+        except BaseException:
+            claimed.release()
+            raise
+        return claimed, command
 
     def _last_words(self) -> str:
         """The last line that the process wrote before it ended."""
@@ -239,11 +249,12 @@ class Zygote:
                 self._process.kill()
                 await self._process.wait()
         self._claim = None
-        claiming, self._claiming = self._claiming, None
-        if claiming:
-            await asyncio.wait([claiming])
-            if not claiming.exception():
-                await anyio.to_thread.run_sync(claiming.result().release)
+        preparing, self._preparing = self._preparing, None
+        if preparing:
+            await asyncio.wait([preparing])
+            if not preparing.exception():
+                claimed, _ = preparing.result()
+                await anyio.to_thread.run_sync(claimed.release)
 
 
 @dataclass(slots=True)

@@ -5,13 +5,11 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import threading
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from treadle.errors import CapabilityUnsupported
+from treadle.errors import CapabilityUnsupported, SandboxError
 from treadle.sandbox import sharing
 from treadle.sandbox.abilities import ABILITIES, Ability, AbilityName
 from treadle.sandbox.box import RungName
@@ -55,6 +53,11 @@ class Report:
     """Of the rung that is used: more than `rung` tells it, which is 3 for 3b too."""
     lacks: tuple[str, ...] = ()
     """What this rung does not enforce, and those above do."""
+
+    @property
+    def rootless(self) -> bool:
+        """Whether containers have no root of their own: their `/workspace` is in a folder of the host."""
+        return self.name in ("3", "3b")
 
 
 _lock = threading.Lock()
@@ -128,15 +131,19 @@ def _look() -> Report:
 
 def _facts() -> Facts:
     """From a process of its own, started by exec: no thread or event loop of ours is in its way."""
+    from treadle.sandbox.claims import claim
+
     code = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
         "from treadle.sandbox import trial; trial.main()"
     )
     path = json.dumps([os.path.abspath(folder) for folder in sys.path])  # noqa: PTH100
     try:
-        # ours, so that it is removed even if the look has to be killed
-        with tempfile.TemporaryDirectory(prefix="treadle-trial-", ignore_cleanup_errors=True) as folder:
-            Path(folder).chmod(0o711)  # containers without a root of their own have their files in there
+        claimed = claim(
+            users=False
+        )  # ours: it is removed even if the look, or this process, has to be killed
+        try:
+            folder = str(claimed.work())  # containers without a root of their own have their files in there
             ran = subprocess.run(  # noqa: S603
                 [sys.executable, "-I", "-S", "-c", code, path],
                 env={"PATH": os.defpath, "TMPDIR": folder, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"},
@@ -145,10 +152,12 @@ def _facts() -> Facts:
                 timeout=DEADLINE_S,
                 check=False,
             )
+        finally:
+            claimed.release()
     except subprocess.TimeoutExpired:
         return Facts(failure=Failure("deadline", 0, f"no container was made within {DEADLINE_S:g} s"))
-    except OSError as error:
-        return Facts(failure=Failure("start", error.errno or 0, str(error)))
+    except (OSError, SandboxError) as error:
+        return Facts(failure=Failure("start", getattr(error, "errno", None) or 0, str(error)))
     try:
         raw: dict[str, Any] = json.loads(ran.stdout)
     except ValueError:

@@ -14,8 +14,8 @@ from tests.gateway.conftest import KEY, UPSTREAM_KEY, MemoryGate, Running, runni
 from tests.skills.formats import content
 from tests.skills.jobs import JOBS
 from treadle.errors import SandboxError
-from treadle.execution.containers import Rules
-from treadle.gateway import file_routes, skill_routes
+from treadle.execution.rules import Rules
+from treadle.gateway import container_routes, file_routes, skill_routes
 from treadle.gateway.files import Files
 from treadle.gateway.gate import Principal
 from treadle.gateway.hosting import ContainerFiles
@@ -266,7 +266,11 @@ class Shop:
         `behind` is what the next upstream says, if the first one fails.
         """
         gate = TwoKeys()
-        routes = [*file_routes.routes(self.files), *skill_routes.routes(self.skills)]
+        routes = [
+            *file_routes.routes(self.files),
+            *skill_routes.routes(self.skills),
+            *container_routes.routes(self.host),
+        ]
         async with AsyncExitStack() as stack:
             fake = await stack.enter_async_context(serve(script, api_key=UPSTREAM_KEY))
             other = await stack.enter_async_context(serve(behind, api_key=UPSTREAM_KEY)) if behind else None

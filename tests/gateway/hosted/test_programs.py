@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.gateway.hosted.conftest import Serving, Shop
+from tests.gateway.conftest import KEY
+from tests.gateway.hosted.conftest import OTHER_KEY, Serving, Shop
 from treadle.testing import call, say
 
 CODE_TOOL = {"type": "code_execution_20260120", "name": "code_execution"}
@@ -97,3 +99,26 @@ async def test_three_regions_take_three_responses_and_two_model_calls(shop: Shop
         assert json.dumps(sent["messages"]).count("get_sales(") == 1, (
             "the model reads its code, and no calls of that"
         )
+
+
+async def test_a_container_is_listed_shown_and_ended_by_its_owner_alone(shop: Shop) -> None:
+    script = [call("litellm_code_execution", code=THREE)]
+    async with shop.serving(script, "chat") as serving, httpx2.AsyncClient() as http:
+        first = await serving.anthropic.messages.create(
+            model="gpt-5",
+            max_tokens=1000,
+            tools=[CODE_TOOL, SALES],  # type: ignore[list-item]
+            messages=[{"role": "user", "content": "How many rows?"}],
+        )
+        raw: Any = first.to_dict()
+        path = f"{serving.gateway.url}/v1/containers"
+        mine, other = ({"authorization": f"Bearer {key}"} for key in (KEY, OTHER_KEY))
+
+        listed = (await http.get(path, headers=mine)).json()["data"]
+        assert (raw["container"]["id"], "running") in [(each["id"], each["status"]) for each in listed]
+        assert (await http.get(path, headers=other)).json()["data"] == []
+        one = f"{path}/{raw['container']['id']}"
+        assert (await http.delete(one, headers=other)).status_code == 404
+        assert (await http.get(one, headers=mine)).json()["type"] == "container"
+        assert (await http.delete(one, headers=mine)).json()["type"] == "container_deleted"
+        assert (await http.get(one, headers=mine)).status_code == 404

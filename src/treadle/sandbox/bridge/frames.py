@@ -125,8 +125,8 @@ def _read(body: bytes) -> Said:
             alone, cell = fields.get("alone") is not False, fields.get("cell")
             began = cell if isinstance(cell, int) and _whole(cell) else 0
             return Call(number, name, fields["args"], len(body), alone, began)
-        case {"t": "idle", "calls": int(calls), "answers": int(answers)} if _whole(calls) and answers >= 0:
-            return Idle(calls, answers)
+        case {"t": "idle", "calls": int(made), "answers": int(got)} if _whole(made) and _whole(got, 0):
+            return Idle(made, got)
         case {"t": "done", "id": int(number), "error": None} if _whole(number):
             return Ended(number, None)
         case {
@@ -144,8 +144,8 @@ def _text(said: str) -> str:
     return said.encode("utf-8", "replace").decode("utf-8")
 
 
-def _whole(number: int) -> bool:
-    return not isinstance(number, bool) and number > 0
+def _whole(number: int, least: int = 1) -> bool:
+    return not isinstance(number, bool) and number >= least
 
 
 def _refuse(word: str) -> object:

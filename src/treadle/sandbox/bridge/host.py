@@ -22,8 +22,7 @@ class Bridge(asyncio.Protocol):
         self._writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # that of uvloop, on which a server may run, has the methods and not the class
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own are of none of these classes
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -349,11 +349,12 @@ class Writer:
 
     def _end(self, ended: Ended) -> Iterator[dict[str, object]]:
         extra = dict(ended.extra) if self._own else {}
-        usage = extra.pop("usage", None) or write_usage(ended.usage)
+        said = cast("Mapping[str, object] | None", extra.pop("usage", None))
+        usage: object = said or write_usage(ended.usage)
         choice = cast("Mapping[str, object]", extra.pop("choice", EMPTY))
         container = {} if ended.container is None else {"container": ended.container}
         reason = finish_reason(Reply(Message("assistant", ()), ended.stop_reason))
-        beside = with_usage(ended.beside, usage)
+        beside = with_usage(ended.beside, said or write_usage(ended.usage))
         usage = beside.pop("usage", usage)
         yield {**self._chunk({}, {"finish_reason": reason, **choice}), **container, **extra, **beside}
         if self.include_usage:

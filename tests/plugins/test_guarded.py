@@ -1,0 +1,37 @@
+"""Guardrails of a proxy look at every step, and at the answer."""
+
+import json
+
+import pytest
+
+from tests.plugins.conftest import House, every_way
+from treadle.testing import call, say
+
+pytestmark = pytest.mark.slow
+HOOK = "own.hook"
+GUARDRAIL = {
+    "guardrail_name": "masks",
+    "litellm_params": {
+        "guardrail": "recorder.Masks",
+        "mode": ["pre_call", "post_call"],
+        "default_on": True,
+    },
+}
+
+
+@every_way
+async def test_what_a_guardrail_masks_reaches_neither_model_nor_client(
+    house: House, kind: str, model: str, *, streamed: bool
+) -> None:
+    code = "print('Rose' + 'bud')"
+    house.stage.steps.extend([call("litellm_code_execution", code=code), say("In Xanadu.")])
+    messages = [{"role": "user", "content": "What was Rosebud?"}]
+
+    client = house.client(kind, streamed=streamed)
+    answer = await client.ask(messages, house.container("notes"), model=model)
+
+    assert [run["return_code"] for run in answer.runs] == [0]
+    assert len(house.bodies) == 2
+    assert "Rosebud" not in json.dumps(house.bodies)
+    assert json.dumps(house.bodies[1]).count("[masked]") == 2
+    assert answer.text == ("In Xanadu." if streamed else "In [hidden].")  # this one does not read streams

@@ -1,0 +1,112 @@
+"""A real LiteLLM proxy in a process of its own."""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+START_S = 120.0
+STOP_S = 10.0
+EVENTS = "events.jsonl"
+
+
+@dataclass(frozen=True)
+class Proxy:
+    base_url: str
+    key: str
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text("utf-8", "replace")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the recorder was told so far."""
+        file = self.folder / EVENTS
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+    def wait_until(self, happened: Callable[[], bool], within_s: float) -> None:
+        """Look again and again: nothing that can be waited on tells what a foreign process has done."""
+        deadline = time.monotonic() + within_s
+        while not happened():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+                pytest.fail(f"the proxy ended with {self.process.returncode}:\n{self.log}")
+            if time.monotonic() > deadline:
+                pytest.fail(f"not within {within_s:g} s:\n{self.log}")
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.base_url}/health/liveliness", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+
+@contextmanager
+def started(
+    programs: Path, folder: Path, config: Mapping[str, object], variables: Mapping[str, str] | None = None
+) -> Generator[Proxy]:
+    """The proxy of an environment, until the block ends.
+
+    Args:
+        programs: of the environment.
+        folder: for its files: what is there already, its configuration can name.
+        config: of the proxy, without a key; JSON is YAML too.
+        variables: further ones for its process.
+    """
+    key = f"sk-{secrets.token_urlsafe(32)}"
+    # a failed deployment would rest for some seconds, and the next test with it
+    own = {"router_settings": {"num_retries": 0, "disable_cooldowns": True}}
+    whole = {**own, **config, "general_settings": {"master_key": key}}
+    (folder / "config.yaml").write_text(json.dumps(whole), "utf-8")
+    port = _free_port()
+    command = [programs / "litellm", "--config", "config.yaml", "--telemetry", "False"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            cwd=folder,
+            env={**_environment(folder), **(variables or {})},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        proxy = Proxy(f"http://127.0.0.1:{port}", key, folder, process)
+        proxy.wait_until(proxy.answers, START_S)
+        yield proxy
+    finally:
+        _stop(process)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Nothing of ours: neither keys nor a database may leak in. The rest keeps it off the network."""
+    known = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    local = dict.fromkeys(("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS", "BLOG_POSTS"), "True")
+    return {**known, "HOME": str(home), **{f"LITELLM_LOCAL_{name}": value for name, value in local.items()}}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
