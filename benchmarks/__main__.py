@@ -17,6 +17,7 @@ from benchmarks.gateway import gateway
 from benchmarks.hosted import hosted
 from benchmarks.loop import growth, loop
 from benchmarks.processes import RESULTS
+from benchmarks.programmatic import programmatic
 from benchmarks.programs import programs
 from benchmarks.startup import first_byte, imports
 
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[], Mapping[str, object]]] = {
     "files": files,
     "containers": containers,
     "programs": programs,
+    "programmatic": programmatic,
     "gateway": gateway,
     "hosted": hosted,
 }

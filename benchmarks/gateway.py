@@ -21,6 +21,7 @@ from benchmarks.tables import ratio, row, title
 KEY = "sk-bench-0123456789"
 BARE = "bare (Starlette, aiohttp)"
 OURS = "treadle serve"
+HEALTH = "/health/live"
 SECONDS = 4.0
 PASSES = 2
 START_LIMIT_S = 90
@@ -59,7 +60,7 @@ def _answers(port: int, path: str) -> bool:
 
 
 @contextmanager
-def _running(contestant: Contestant) -> Generator[Started]:
+def running(contestant: Contestant) -> Generator[Started]:
     port = _port()
     command = [part.replace("PORT", str(port)) for part in contestant.command]
     began = time.monotonic()
@@ -97,17 +98,18 @@ def _megabytes(pid: int) -> float:
     return own / 1024 + sum(_megabytes(int(each)) for each in below)
 
 
+def treadle_serve(base: str, folder: Path) -> Contestant:
+    """Ours, in front of `base`; what it keeps is in `folder`."""
+    return Contestant(
+        (sys.executable, "-m", "treadle.cli.main", "serve", "--upstream", base, "--port", "PORT"),
+        HEALTH,
+        {"TREADLE_MASTER_KEY": KEY, "TREADLE_UPSTREAM_KEY": "sk-upstream", "TREADLE_HOME": str(folder)},
+    )
+
+
 def _contestants(base: str, folder: Path) -> dict[str, Contestant]:
-    health = "/health/live"
-    python = sys.executable
-    found = {
-        BARE: Contestant((python, "-m", "benchmarks.bare_gateway", base, "PORT"), health),
-        OURS: Contestant(
-            (python, "-m", "treadle.cli.main", "serve", "--upstream", base, "--port", "PORT"),
-            health,
-            {"TREADLE_MASTER_KEY": KEY, "TREADLE_UPSTREAM_KEY": "sk-upstream", "TREADLE_HOME": str(folder)},
-        ),
-    }
+    bare = (sys.executable, "-m", "benchmarks.bare_gateway", base, "PORT")
+    found = {BARE: Contestant(bare, HEALTH), OURS: treadle_serve(base, folder)}
     for peer in installed((PROXY,)):
         config = folder / "config.yaml"
         config.write_text(
@@ -129,7 +131,7 @@ def gateway() -> dict[str, dict[str, float]]:
         for _ in range(PASSES):
             for name, contestant in contestants.items():
                 figures = seen.setdefault(name, {})
-                with _running(contestant) as started:
+                with running(contestant) as started:
                     figures.setdefault("start_s", []).append(started.start_s)
                     for label, connections, kind in LOADS:
                         load = (started.url, KEY, SECONDS, connections, kind)

@@ -103,7 +103,11 @@ async def _sent(harness: Harness, script: Sequence[Step]) -> Sent:
         async with serve(script) as provider, regions.session(provider.base_url, harness, folder) as session:
             await regions.run(session)
     assert not provider.refusals, provider.refusals
-    bodies = [cast("dict[str, Any]", request.body) for request in provider.requests]
+    return split([cast("dict[str, Any]", request.body) for request in provider.requests])
+
+
+def split(bodies: Sequence[dict[str, Any]]) -> Sent:
+    """What requests of Chat Completions are made of."""
     schemas = sum(len(dumps(body["tools"])) for body in bodies)
     results = 0
     turns = 0

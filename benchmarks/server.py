@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.task import CODE, REGIONS
+from benchmarks.task import CODE, ONE_BY_ONE, REGIONS
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
@@ -21,6 +21,7 @@ ARGUMENTS: Mapping[str, Callable[[int], Mapping[str, object]]] = {
     "add": lambda number: {"a": number, "b": 2},
     "sales": lambda number: {"region": REGIONS[number % len(REGIONS)]},
     "code_execution": lambda _: {"code": CODE},
+    "litellm_code_execution": lambda _: {"code": ONE_BY_ONE},
 }
 """What each tool is called with."""
 
@@ -28,7 +29,7 @@ ARGUMENTS: Mapping[str, Callable[[int], Mapping[str, object]]] = {
 def _calls(request: bytes) -> tuple[int, str]:
     """How many calls this model makes before it answers, and of which tool."""
     at = request.find(b"bench-") + 6
-    number, _, tool = request[at : at + 40].split(b'"')[0].decode().partition("-")
+    number, _, tool = request[at : at + 60].split(b'"')[0].decode().partition("-")
     return int(number), tool or "add"
 
 

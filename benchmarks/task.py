@@ -15,6 +15,14 @@ for region in sorted(totals, key=totals.get, reverse=True)[:3]:
     print(region, round(totals[region], 2))
 """
 
+ONE_BY_ONE = f"""\
+totals = {{}}
+for region in {list(REGIONS)}:
+    totals[region] = sum(row["revenue"] for row in await sales(region=region))
+for region in sorted(totals, key=totals.get, reverse=True)[:3]:
+    print(region, round(totals[region], 2))
+"""
+
 
 def sales(region: str) -> list[dict[str, object]]:
     """The sales of a region, one row for each order. About 2 kB of JSON.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import httpx2
@@ -21,8 +22,10 @@ import openai
 import pytest
 
 import treadle
+from tests.processes import alive, descendants
 from treadle import Harness, ToolLoopOptions, sandbox
 from treadle.gateway.skill_forms import MAX_FORM_BYTES
+from treadle.sandbox.ladder import probe
 from treadle.skills.archive import read_archive
 from treadle.testing import call, say, slow
 from treadle.testing.upstream import running
@@ -71,6 +74,43 @@ def address_and_key(lines: list[str]) -> tuple[str, str]:
     assert address, text
     assert key, text
     return address[1], key[1]
+
+
+def test_a_program_of_any_model_runs_and_stops_with_the_server() -> None:
+    if probe().rung is None:
+        pytest.skip(f"no containers here: {probe().why}")
+    tools: Any = [
+        {"type": "code_execution_20260120", "name": "code_execution"},
+        {"name": "look", "input_schema": {"type": "object"}, "allowed_callers": ["code_execution_20260120"]},
+    ]
+    messages: list[Any] = [{"role": "user", "content": "Go."}]
+    script = [call("litellm_code_execution", code="print(await look())\nawait look()")]
+    with (
+        running(script, api_key="sk-up-0123") as fake,
+        serve("--upstream", fake.base_url, variables={"TREADLE_UPSTREAM_KEY": "sk-up-0123"}) as (
+            process,
+            lines,
+        ),
+    ):
+        address, key = address_and_key(lines)
+        with anthropic.Anthropic(base_url=address, api_key=key, max_retries=0) as package:
+            asked: Any = {"model": "any", "max_tokens": 100, "tools": tools}
+            client: Any = package.messages
+            first = client.create(**asked, messages=messages)
+            assert [block.type for block in first.content] == ["server_tool_use", "tool_use"]
+            assert first.container
+            result = {"type": "tool_result", "tool_use_id": first.content[1].id, "content": "seen"}
+            messages += [
+                {"role": "assistant", "content": first.content},
+                {"role": "user", "content": [result]},
+            ]
+            second = client.create(**asked, messages=messages, container=first.container.id)
+            assert [block.type for block in second.content] == ["tool_use"]
+        below = descendants(process.pid)
+        assert below
+        process.terminate()
+        process.wait(20)
+        assert alive(below) == set()
 
 
 def test_skills_are_uploaded_to_the_whole_server_and_read_back() -> None:

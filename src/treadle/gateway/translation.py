@@ -26,6 +26,7 @@ from treadle.hosted.model import Hosted
 from treadle.models.base import Model
 from treadle.models.http import Redirected
 from treadle.models.programmatic import check_tools
+from treadle.models.programmatic import sendable as callable_tools
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
 from treadle.wire.anthropic_messages import responses as messages_responses
@@ -187,7 +188,8 @@ async def _made(work: Callable[[], bytes], said: Reply | Ended) -> bytes:
 
 
 def _count(exchange: Exchange, said: Reply | Ended, received: Received) -> None:
-    usage = said.usage if said.usage.total_tokens else received.estimate(exchange.raw)
+    known = said.usage.total_tokens or said.cost == 0  # code that goes on asks no model
+    usage = said.usage if known else received.estimate(exchange.raw)
     exchange.count(usage, said.cost)
 
 
@@ -297,6 +299,7 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
         check_tools(request)
         return request, model
     asked = for_provider(request)
+    asked = replace(asked, tools=callable_tools(target.model, target.provider, asked.tools))
     if check := getattr(model, "check", None):
         check(asked)
     return asked, model

@@ -83,7 +83,8 @@ class HostedCode(RunsCode):
         kept = [await self._keep(file.path, file.data, told) for file in result.files]
         printed = [result.stderr.removesuffix("\n")] if result.stderr else []
         ran = self.last = Ran(result.stdout, "\n".join([*printed, *told]), result.return_code, kept)
-        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), duration_s=result.duration_s)
+        printed = len(f"{ran.stdout}{ran.stderr}".encode("utf-8", "replace"))
+        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), printed, result.duration_s)
 
     async def _keep(self, path: str, data: bytes, told: list[str]) -> Kept:
         mime_type = guess_type(path)[0] or _UNKNOWN

@@ -79,8 +79,9 @@ class Hosted:
             return await turn.resume(results, on_delta, streaming=streaming, wall_s=wall_s)
         self._turn = turn = await self._new_turn(request, asked, place, on_delta)
         reply = await turn.play(wall_s)
-        if turn.code.desk.place:
-            turn.code.desk.place.turn = None if turn.is_over else turn
+        place = turn.code.desk.place
+        if place and not (turn.is_over and place.turn and not place.turn.is_over):
+            place.turn = turn
         return reply
 
     async def _new_turn(

@@ -1,11 +1,13 @@
 """The one reply that a caller gets, made of several replies of a model and of what ran between them."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from treadle.conversation.blocks import Block, ToolCall
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import Reply
-from treadle.hosted.blocks import WIRE
+from treadle.conversation.usage import NO_USAGE
+from treadle.hosted.blocks import WIRE, by_ours
 from treadle.models.base import OnDelta
 
 
@@ -20,6 +22,8 @@ class Outgoing:
     """Whether a call of the caller's tools was told in part."""
     _fold: Fold = field(default_factory=lambda: Fold(WIRE), init=False)
     _next: int = field(default=0, init=False)
+    _sure: int | None = field(default=None, init=False)
+    """How many blocks of it are sure to stay. None: all."""
     _open: dict[int, Block] = field(default_factory=dict[int, Block], init=False)
 
     async def feed(self, delta: Delta) -> None:
@@ -53,15 +57,35 @@ class Outgoing:
             self.cut_call = self.cut_call or isinstance(block, ToolCall)
             await self.feed(BlockStopped(index))
 
-    async def end(self, ended: Ended) -> Reply:
-        """The whole of it."""
+    def reply(self, ended: Ended) -> Reply:
+        """The whole of it, before its end is told."""
+        self._fold.feed(ended)
+        return self._fold.reply()
+
+    async def end(self, ended: Ended) -> None:
+        """Tell the end."""
         await self.close_blocks()
         await self.feed(ended)
-        return self._fold.reply()
+
+    @property
+    def told(self) -> int:
+        """How many blocks there are."""
+        return self._next
+
+    def forget(self, since: int) -> None:
+        """Blocks of a model whose reply never came; whoever asks it again hears others."""
+        self._sure = since
+
+    @property
+    def kept(self) -> Sequence[Block]:
+        """What has to be told again where this never came to its end."""
+        blocks = self._fold.reply().message.blocks[: self._sure]
+        return [block for block in blocks if not by_ours(block)]
 
 
 async def tell_again(reply: Reply, listener: OnDelta | None) -> Reply:
-    """A reply that was told before."""
+    """A reply that was told before, and costs nothing now."""
+    reply = replace(reply, usage=NO_USAGE, cost=0.0)
     if listener:
         out = Outgoing(listener)
         await out.begin(Started(reply.id, reply.model))

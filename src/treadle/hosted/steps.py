@@ -86,7 +86,12 @@ class Steps:
             extra=extra,
         )
         part = _Part(self, {call.id for message in request.messages for call in message.calls})
-        reply = await self.inner.complete(asked, part.hear if self.streaming else None)
+        told = self.out.told
+        try:
+            reply = await self.inner.complete(asked, part.hear if self.streaming else None)
+        except BaseException:
+            self.out.forget(told)
+            raise
         if not self.streaming:
             await part.hear_whole(reply)
         self.is_priced = self.is_priced and reply.cost is not None

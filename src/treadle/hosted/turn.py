@@ -5,12 +5,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import cast
 
 import anyio
 
 from treadle.conversation import events
-from treadle.conversation.blocks import EMPTY, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, ToolCall, ToolResult
 from treadle.conversation.deltas import Ended, Started
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
@@ -41,11 +42,18 @@ class Turn:
     answered: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Answers of before."""
     is_over: bool = field(default=False, init=False)
+    usage: Usage = field(default=NO_USAGE, init=False)
+    """Of the last reply, or of the try to make it."""
     _others: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Answers to calls that the model itself made of the caller's tools."""
     _results: set[str] = field(default_factory=set[str], init=False)
     """Ids of calls of the model whose result was told."""
+    _given: list[AnswerGiven] = field(default_factory=list[AnswerGiven], init=False)
+    """Answers that code is yet to get."""
     _last: Reply | None = field(default=None, init=False)
+    """None while the next one is made."""
+    _lost: Sequence[Block] = field(default=(), init=False)
+    """Told in a reply that did not come to its end: they belong to the next one."""
     _told: Usage = field(default=NO_USAGE, init=False)
     """Of earlier replies."""
     _cost: float = field(default=0.0, init=False)
@@ -61,12 +69,6 @@ class Turn:
         """Ids of calls that may be answered beside those that wait."""
         return frozenset((*self.answered, *(call.id for call in self.steps.handed)))
 
-    @property
-    def usage(self) -> Usage:
-        """Of the reply that is made now."""
-        spent = self.run.spending.usage
-        return Usage(*(now - then for now, then in zip(_counts(spent), _counts(self._told), strict=True)))
-
     async def play(self, wall_s: float) -> Reply:
         """Go on until there is a reply.
 
@@ -74,12 +76,12 @@ class Turn:
             wall_s: seconds that it may take.
         """
         async with self._turn:
-            return await self._play((), wall_s)
+            return await self._play(wall_s)
 
     async def resume(
         self, results: Sequence[ToolResult], listener: OnDelta | None, *, streaming: bool, wall_s: float
     ) -> Reply:
-        """Give code its answers, and go on. The same answers again get the same reply.
+        """Give code its answers, and go on. The same answers again get the same reply, or the next try of it.
 
         Raises:
             InvalidArgument: a call has another answer already.
@@ -96,29 +98,43 @@ class Turn:
                         f"the call {result.call_id} was answered already, with something else"
                     )
             if not new and self._last:
+                self.usage = NO_USAGE
                 return await tell_again(self._last, listener)
             self._stay()
+            self._last = None
             self.steps.out, self.steps.streaming = Outgoing(listener), streaming
-            await self.steps.out.begin(Started(f"msg_{secrets.token_hex(12)}", self.steps.name))
-            given: list[AnswerGiven] = []
             for result in new:
                 self.answered[result.call_id] = result
                 self._result_bytes += len(result.text.encode("utf-8", "replace"))
                 call = self.pending.pop(result.call_id)
-                given.append(AnswerGiven(call.id, result.text, result.is_error))
-            return await self._play(given, wall_s)
+                self._given.append(AnswerGiven(call.id, result.text, result.is_error))
+            return await self._play(wall_s)
 
-    async def _play(self, given: Sequence[AnswerGiven], wall_s: float) -> Reply:
-        outcome: Finished | Waiting | None = None
+    async def _play(self, wall_s: float) -> Reply:
         try:
-            with anyio.move_on_after(wall_s) as deadline:
-                outcome = await self._advance(given)
-            if isinstance(outcome, Waiting):
-                return await self._pause(outcome)
+            return await self._played(wall_s)
         except BaseException:
-            await self._end()
+            if self._last is None:
+                self._account()
+            if self.answered:  # the caller may send the same again
+                self._lost = max(self._lost, self.steps.out.kept, key=len)
+                self._wait()
+            else:
+                await self._end()
             raise
+
+    async def _played(self, wall_s: float) -> Reply:
         out = self.steps.out
+        if self.answered:
+            await out.begin(Started(f"msg_{secrets.token_hex(12)}", self.steps.name))
+        for block in self._lost:
+            await out.whole(block)
+        self._lost = ()
+        outcome: Finished | Waiting | None = None
+        with anyio.move_on_after(wall_s) as deadline:
+            outcome = await self._advance()
+        if isinstance(outcome, Waiting):
+            return await self._pause(outcome)
         interrupted = await self._end()
         await out.begin(Started("", self.steps.name))  # the model may not even have begun
         await out.close_blocks()
@@ -132,8 +148,9 @@ class Turn:
             beside[FILES] = await aside(self.code.files)
         return await self._reply(self._reason(limited=METADATA in beside), beside)
 
-    async def _advance(self, given: Sequence[AnswerGiven]) -> Finished | Waiting | None:
+    async def _advance(self) -> Finished | Waiting | None:
         """Go on, until it is the caller's turn."""
+        given, self._given = self._given, []
         with suppress(HandedOver):
             return await self.run.advance(given)
         if self._others.keys() < {call.id for call in self.steps.handed}:
@@ -141,7 +158,7 @@ class Turn:
         # they were answered while code went on that stood in the same reply
         self.run.history.join_calls(self.steps.handed, self._others.values())
         self.steps.handed, self._others = [], {}
-        return await self._advance(())
+        return await self._advance()
 
     async def _end(self) -> Sequence[events.Event]:
         self.is_over = True
@@ -154,18 +171,20 @@ class Turn:
     async def _pause(self, waiting: Waiting) -> Reply:
         """Tell the caller which calls of code it has to answer."""
         self._pauses += 1
-        known = {call.id for call in self.pending.values()}
+        known = {call.id: told for told, call in self.pending.items()}
         for need in waiting.needs:
             assert isinstance(need, AnswerNeeded), "nobody is asked for approval"
-            if need.call_id in known:
-                continue
             made_by = str((need.caller or EMPTY).get("tool_id"))
             caller = {"type": self.caller, "tool_id": use_id(made_by)}
-            told = f"toolu_{secrets.token_hex(12)}"
+            told = known.get(need.call_id) or f"toolu_{secrets.token_hex(12)}"
             self.pending[told] = ToolCall(need.call_id, need.tool, "{}")
             await self.steps.out.whole(ToolCall(told, need.tool, dumps(need.arguments), caller))
-        self._giving_up = asyncio.get_running_loop().call_later(2 * self.answer_s, self._give_up)
+        self._wait()
         return await self._reply("tool_calls", self._savings())
+
+    def _wait(self) -> None:
+        self._stay()
+        self._giving_up = asyncio.get_running_loop().call_later(2 * self.answer_s, self._give_up)
 
     def _stay(self) -> None:
         if self._giving_up:
@@ -194,6 +213,8 @@ class Turn:
                 pass
 
     async def _result(self, call_id: str, output: str) -> None:
+        if call_id in self._results:
+            return
         self._results.add(call_id)
         out = self.steps.out
         if self.steps.shown[call_id] != CODE_TOOL:
@@ -206,16 +227,24 @@ class Turn:
         desk, spending = self.code.desk, self.run.spending
         if desk.place is not None and self.steps.container is not None:
             desk.place.native = cast("str | None", self.steps.container.get("id"))
-        usage = self.usage
+        usage = self._account()
         cost = spending.cost - self._cost if self.steps.is_priced and usage.calls else None
-        self._told, self._cost = spending.usage, spending.cost
+        self._cost = spending.cost
         ended = Ended(
             reason, usage, desk.told() or self._native_container(), cost=cost, beside=beside or EMPTY
         )
         if not usage.calls:  # code went on, and no model was asked
             ended = replace(ended, cost=0.0)
-        self._last = await self.steps.out.end(ended)
+        self._last = self.steps.out.reply(ended)
+        await self.steps.out.end(ended)
         return self._last
+
+    def _account(self) -> Usage:
+        """What was spent since the last time."""
+        spent = self.run.spending.usage
+        self.usage = Usage(*map(sub, _counts(spent), _counts(self._told)))
+        self._told = spent
+        return self.usage
 
     def _beside(self, finished: Finished | None, late_s: float | None) -> Mapping[str, object]:
         beside: dict[str, object] = dict(self._savings())

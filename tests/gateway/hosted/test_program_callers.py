@@ -47,7 +47,10 @@ async def test_a_model_that_calls_a_tool_of_code_is_told_so_and_the_client_hears
 @every_wire
 @every_client
 async def test_code_that_calls_a_tool_of_the_model_is_told_so(shop: Shop, kind: str, wire: str) -> None:
-    code = "try:\n    print(await look('it'))\n    await send('it')\nexcept Exception as error:\n    print(error)"
+    code = (
+        "try:\n    print(await look('it'))\n    await send('it')\n"
+        "except Exception as error:\n    print(error)"
+    )
     async with shop.serving([call(CODE, code=code), say("So.")], wire) as serving:
         loop = Loop(serving.client(kind), [LOOK, DIRECT])
         last = await loop.to_the_end()
@@ -163,3 +166,13 @@ async def test_variables_and_files_stay_and_files_have_ids(shop: Shop, wire: str
         last = await loop.step()
         assert [run["stdout"] for run in last.runs] == ["saw it\n"]
         assert last.text == "Still there."
+
+
+async def test_a_tool_that_only_the_model_may_call_needs_no_code(shop: Shop) -> None:
+    async with shop.serving([call("send", what="it"), say("Sent.")], "chat") as serving:
+        loop = Loop(serving.client("anthropic"), [DIRECT])
+        options: Any = {"tools": [DIRECT.told(chat=False)]}
+        await loop.step(**options)
+        loop.messages += loop.results()
+        assert (await loop.step(**options)).text == "Sent."
+        assert "allowed_callers" not in json.dumps(serving.fake.requests[0].body)

@@ -1,6 +1,7 @@
 """The shapes in which programmatic tool calling is published, run by unchanged clients on any upstream."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -8,6 +9,7 @@ from anthropic import beta_async_tool
 
 from tests.gateway.hosted.conftest import ChatClient, MessagesClient, Serving, Shop, every_way
 from tests.gateway.hosted.programs import CODE, CODE_TOOL, OURS, Loop, Shape, shapes
+from treadle.conversation.blocks import EMPTY
 from treadle.testing import call, say
 
 NAMES = list(shapes())
@@ -67,14 +69,13 @@ async def test_blocks_come_in_the_order_of_the_recordings(shop: Shop, wire: str,
     assert len(set(until)) == len(until)
 
 
-async def events(serving: Serving, loop: Loop) -> list[dict[str, Any]]:
+async def events(serving: Serving, loop: Loop, container: Mapping[str, Any] = EMPTY) -> list[dict[str, Any]]:
     """Of the next response, as they come."""
-    container = {"container": loop.container} if loop.container else {}
     stream = await serving.anthropic.messages.create(
         model="claude-opus-4-8",
         max_tokens=500,
-        messages=cast("Any", loop.messages),
-        tools=cast("Any", loop.options["tools"]),
+        messages=loop.messages,
+        tools=loop.options["tools"],
         stream=True,
         extra_body={**OURS, **container},
     )
@@ -107,6 +108,27 @@ async def test_events_of_a_stream_come_as_recorded(shop: Shop, wire: str) -> Non
         container = ended["delta"]["container"]
         assert set(container) == {"id", "expires_at"}
 
+        call_of_code = {"type": "tool_use", "id": starts[1]["id"], "name": "check_health"}
+        result = {"type": "tool_result", "tool_use_id": starts[1]["id"], "content": "down"}
+        loop.messages += [
+            {
+                "role": "assistant",
+                "content": [
+                    {**starts[0], "input": {"code": made.code}},
+                    {**call_of_code, "input": starts[1]["input"], "caller": starts[1]["caller"]},
+                ],
+            },
+            {"role": "user", "content": [result]},
+        ]
+        more = {"container": container["id"]}
+        second = await events(serving, loop, more)
+        (start,) = [event["content_block"] for event in second if event["type"] == "content_block_start"]
+        assert (start["input"], start["caller"]) == ({"name": "eu-west"}, starts[1]["caller"])
+        (ended,) = [event for event in second if event["type"] == "message_delta"]
+        assert ended["delta"]["container"]["id"] == container["id"]
+        usage = second[0]["message"]["usage"]
+        assert usage["input_tokens"] == usage["output_tokens"] == ended["usage"]["output_tokens"] == 0
+
 
 @each_shape
 @pytest.mark.parametrize("streamed", [False, True])
@@ -129,7 +151,7 @@ async def _run(serving: Serving, made: Shape, *, streamed: bool) -> list[list[di
     @beta_async_tool(
         name=made.tool.name,
         description="Runs.",
-        input_schema=made.tool.schema,  # type: ignore[arg-type]
+        input_schema=made.tool.schema,
         allowed_callers=["code_execution_20260120"],
     )
     async def tool(**given: str) -> str:
