@@ -35,8 +35,9 @@ sys.platform = PLATFORM
 import importlib, treadle
 # what the engine loads where it starts
 LINUX_ALONE = ("treadle.sandbox.kernel", "treadle.sandbox.guest", "treadle.sandbox.claims")
+OF_A_HOST = ("treadle.plugins.",)  # that program loads them
 for module in pkgutil.walk_packages(treadle.__path__, "treadle."):
-    if not module.name.endswith("__main__") and not module.name.startswith(LINUX_ALONE):
+    if not module.name.endswith("__main__") and not module.name.startswith(LINUX_ALONE + OF_A_HOST):
         importlib.import_module(module.name)
 for name in treadle.__all__:
     getattr(treadle, name)

@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -24,17 +24,17 @@ _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 
 
-def run(work: Coroutine[Any, Any, T], *, instead: str) -> T:
-    """Run `work` on the background loop and wait for it.
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, instead: str) -> T:
+    """Run `work()` on the background loop and wait for it.
 
     Args:
-        work: what to run; it is closed if it cannot be run.
+        work: gives what to run, on that loop: a coroutine that this thread had would be lost by Ctrl-C.
         instead: the async function to use where a loop runs already.
 
     Raises:
         RunningLoop: an event loop runs in this thread.
     """
-    check_no_loop(work, instead=instead)
+    check_no_loop(instead=instead)
     errand = _Errand(work)
     try:
         loop().call_soon_threadsafe(errand.begin)
@@ -54,21 +54,20 @@ class _Errand(Generic[T]):
     one. So it never touches the work itself: it asks the loop to begin and to end it, in this order.
     """
 
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._work = work
         self._task: asyncio.Task[T] | None = None
 
     def begin(self) -> None:
         # whoever handed over the work waits for this task, and ends it
-        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task = asyncio.get_running_loop().create_task(self._work())
         self._task.add_done_callback(self._tell)
 
     def end(self) -> None:
         if self._task:
             self._task.cancel()
         else:
-            self._work.close()
             self._tell_cancelled()
 
     def _tell(self, task: "asyncio.Task[T]") -> None:
@@ -84,14 +83,12 @@ class _Errand(Generic[T]):
         self.outcome.set_running_or_notify_cancel()  # only this wakes who waits for it
 
 
-def check_no_loop(work: Coroutine[Any, Any, Any] | None = None, *, instead: str) -> None:
-    """Raises `RunningLoop`, and closes `work`, where an event loop runs in this thread."""
+def check_no_loop(*, instead: str) -> None:
+    """Raises `RunningLoop` where an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    if work is not None:
-        work.close()
     raise RunningLoop(f"an event loop is running in this thread: use {instead} and await it")
 
 

@@ -75,7 +75,7 @@ def completion(
     started = _start(model, messages, stream, parameters)
     if isinstance(started, AsyncCompletionStream):
         return CompletionStream(started)
-    return run(started, instead="acompletion()")
+    return run(lambda: started, instead="acompletion()")
 
 
 @overload

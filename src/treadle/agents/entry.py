@@ -85,7 +85,7 @@ def agent(
     started = aagent(harness, prompt, sandbox=sandbox, stream=stream, **options)
     if isinstance(started, AsyncEventStream):
         return EventStream(started)
-    return run(started, instead="aagent()")
+    return run(lambda: started, instead="aagent()")
 
 
 @overload

@@ -32,13 +32,13 @@ class SyncStream(Iterator[T]):
 
     def __next__(self) -> T:
         try:
-            return run(self._source.__anext__(), instead=self._instead)
+            return run(self._source.__anext__, instead=self._instead)
         except StopAsyncIteration:
             raise StopIteration from None
 
     def close(self) -> None:
         """Cancel what still runs, and wait until it has ended."""
-        run(self._source.aclose(), instead="aclose()")
+        run(self._source.aclose, instead="aclose()")
 
     def __enter__(self) -> Self:
         return self
@@ -80,12 +80,12 @@ class Session:
 
     def start(self) -> Self:
         """Start the session. There is no need: the first turn does it."""
-        run(self.aio.start(), instead="AsyncSession.start()")
+        run(self.aio.start, instead="AsyncSession.start()")
         return self
 
     def run(self, prompt: str) -> Result:
         """One turn; see `AsyncSession.arun`."""
-        return run(self.aio.arun(prompt), instead="aagent_session(...) and arun()")
+        return run(lambda: self.aio.arun(prompt), instead="aagent_session(...) and arun()")
 
     def stream(self, prompt: str) -> EventStream:
         """One turn as a stream of events. The turn begins when the first event is asked for."""
@@ -121,7 +121,7 @@ class Session:
 
     def detach(self) -> State:
         """Close the session and keep its state. Again: the same state."""
-        return run(self.aio.adetach(), instead="AsyncSession.adetach()")
+        return run(self.aio.adetach, instead="AsyncSession.adetach()")
 
     def stop(self) -> State:
         """See `detach`."""
@@ -129,7 +129,7 @@ class Session:
 
     def close(self) -> None:
         """Close the session; a running turn ends as `cancelled`. The sandbox stays open: it is yours."""
-        run(self.aio.aclose(), instead="AsyncSession.aclose()")
+        run(self.aio.aclose, instead="AsyncSession.aclose()")
 
     def __enter__(self) -> Self:
         return self.start()
