@@ -23,6 +23,7 @@ from treadle.hosted.aside import aside
 from treadle.hosted.asked import for_provider, is_hosted
 from treadle.hosted.host import Host
 from treadle.hosted.model import Hosted
+from treadle.models.anthropic_messages import AnthropicMessages
 from treadle.models.base import Model
 from treadle.models.http import Redirected
 from treadle.models.programmatic import check_tools
@@ -272,7 +273,7 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
         InvalidArgument: it cannot be read, or cannot be said to this model.
         Refused: the provider is to keep the conversation.
     """
-    model = target.connected
+    model = _with_betas(target.connected, exchange)
     try:
         values: dict[str, Any] = copied(dict(exchange.body.values))
     except InvalidArgument as error:
@@ -303,6 +304,15 @@ def read_for(exchange: Exchange, target: Target, *, hosted: bool = False) -> tup
     if check := getattr(model, "check", None):
         check(asked)
     return asked, model
+
+
+def _with_betas(model: Model, exchange: Exchange) -> Model:
+    """`model`, asked with the beta names of the client where it speaks the client's wire."""
+    named = exchange.header(b"anthropic-beta")
+    if not named or exchange.wire != "anthropic_messages" or not isinstance(model, AnthropicMessages):
+        return model
+    own = [name for each in named.split(",") if (name := each.strip())]
+    return replace(model, betas=replace(model.betas, own=(*model.betas.own, *own)))
 
 
 def sendable(given: Mapping[str, Any], target: Target) -> dict[str, Any]:

@@ -306,3 +306,18 @@ async def test_s12_a_client_can_read_what_a_model_wrote_wrongly(
         again = await client.ask([GO, answer.again, GO], shop.container("gif-maker"))
 
     assert again.text == "fine"
+
+
+async def test_beta_names_of_a_client_go_along_at_every_step(shop: Shop) -> None:
+    script = [call("litellm_code_execution", code="print(1)"), say("Done.")]
+    async with shop.serving(script, "messages") as serving:
+        await serving.anthropic.messages.create(
+            model="claude-opus-4-8",
+            max_tokens=100,
+            messages=[{"role": "user", "content": "Count."}],
+            extra_headers={"anthropic-beta": "context-1m-2025-08-07"},
+            extra_body={"container": shop.container("bundle")},
+        )
+
+        sent = [request.headers.get("anthropic-beta") for request in serving.fake.requests]
+        assert sent == ["context-1m-2025-08-07"] * 2
