@@ -14,6 +14,7 @@ import anyio.abc
 import pytest
 from anyio import to_thread
 
+from tests.processes import children
 from treadle.errors import InvalidArgument, InvalidType, SandboxError
 from treadle.sandbox import CompletedRun, LocalSandbox, Process, local
 from treadle.sandbox.processes import OUTPUT_LIMIT_BYTES, LocalProcess, Output
@@ -120,11 +121,9 @@ def unused_pid() -> int:
         return process.pid
 
 
-def has_children() -> bool:
-    try:
-        return bool(os.waitpid(-1, os.WNOHANG))
-    except ChildProcessError:
-        return False
+def new_children(before: set[int]) -> set[int]:
+    """Others are what other tests of this process keep."""
+    return children(os.getpid()) - before
 
 
 def keep(_: LocalProcess) -> None:
@@ -325,12 +324,13 @@ async def test_a_cancelled_run_leaves_no_process(sandbox: LocalSandbox, news: Pa
 
 
 async def test_a_run_that_is_cancelled_before_it_starts_leaves_no_process(sandbox: LocalSandbox) -> None:
+    before = children(os.getpid())
     with anyio.CancelScope() as scope:
         scope.cancel()
         await sandbox.run(["touch", "started"])
 
     assert scope.cancelled_caught
-    assert not has_children()
+    assert not new_children(before)
 
 
 async def test_leaving_the_block_kills_a_started_program(sandbox: LocalSandbox, news: Path) -> None:

@@ -18,6 +18,7 @@ from treadle.hosted.blocks import PREFIX
 from treadle.hosted.host import Caller, FileStore, Host, HostLimits
 from treadle.hosted.library import Library
 from treadle.hosted.model import Hosted
+from treadle.hosted.uploads import MAX_BYTES
 from treadle.models.base import Model
 from treadle.models.programmatic import CODE_TOOL as CODE_TYPE
 from treadle.sandbox.isolation import isolated
@@ -104,6 +105,8 @@ class ContainerFiles:
 
     async def fetch(self, owner: str, file_id: str) -> tuple[str, bytes]:
         file = await self.files.get(owner, file_id)
+        if file.size > MAX_BYTES:
+            raise Refused(f"file `{file_id}` has more than {MAX_BYTES >> 20} MiB, which no container takes")
         return file.filename, b"".join([piece async for piece in self.files.stored(file)])
 
 
@@ -141,7 +144,7 @@ def _listed(value: object) -> Sequence[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def hosted_by(host: Host, model: Model, target: Target, principal: Principal) -> Hosted:
-    """`model`, with the skills that `principal` may use."""
+def hosted_by(host: Host, model: Model, target: Target, principal: Principal, named: str) -> Hosted:
+    """`model`, which the client calls `named`, with the skills that `principal` may use."""
     caller = Caller(owner(principal), reader(principal))
-    return Hosted(model, host, caller, target.cost)
+    return Hosted(model, host, caller, target.cost, named)

@@ -147,7 +147,7 @@ async def translate(exchange: Exchange, target: Target, host: Host | None = None
     request, model = await aside(read) if host else read()  # files may be in what is hosted
     if host and is_hosted(request):
         assert exchange.principal is not None
-        model = hosted_by(host, model, target, exchange.principal)
+        model = hosted_by(host, model, target, exchange.principal, exchange.model)
     try:
         if exchange.streamed:
             await _Streamed(exchange, _writer(exchange)).go(model, request)
@@ -165,7 +165,8 @@ async def _whole(exchange: Exchange, model: Model, request: ModelRequest) -> Non
     try:
         reply = await model.complete(request)
     except asyncio.CancelledError:  # the upstream works all the same
-        exchange.count(Received().estimate(exchange.raw))
+        if not isinstance(model, Hosted) or model.asks:
+            exchange.count(Received().estimate(exchange.raw))
         raise
     body = await _made(lambda: _body(exchange, reply), reply)
     received = Received()

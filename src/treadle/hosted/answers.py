@@ -39,6 +39,8 @@ def answers(
     at = len(messages) - 1
     results = [block for block in last.blocks if isinstance(block, ToolResult)]
     found = {result.call_id for result in results}
+    if len(found) < len(results):
+        raise InvalidArgument(f"messages.{at}: two results are of one call: send one for each")
     missing = [id_ for id_ in pending if id_ not in found]
     if missing and found.isdisjoint(answered):
         asked = at if last.role == "assistant" else max(at - 1, 0)

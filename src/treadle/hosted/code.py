@@ -1,17 +1,19 @@
 """`litellm_code_execution`: the tool by which a model runs code in the container of its conversation."""
 
 import base64
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mimetypes import guess_type
 from typing import Any
 
-from treadle.errors import TreadleError
+from treadle.errors import StorageError, TreadleError
 from treadle.execution.cell import CellResult
 from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
 from treadle.execution.containers import Container
 from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
 from treadle.hosted.desk import Desk
+from treadle.telemetry import record
 from treadle.tools.toolset import ProgramEnd, Toolset
 
 _ABOUT = """\
@@ -93,7 +95,9 @@ class HostedCode(RunsCode):
             try:
                 file_id = await files.keep(self.desk.owner, path, mime_type, data)
             except TreadleError as error:  # the response has its content all the same
-                told.append(f"[{path} is not in the store of files: {error}]")
+                record("file not stored", {"error": str(error)}, level=logging.WARNING)
+                why = "it cannot be used now" if isinstance(error, StorageError) else error
+                told.append(f"[{path} is not in the store of files: {why}]")
         kept = Kept(path, mime_type, len(data), file_id)
         self.written[path] = Written(kept, data)
         return kept

@@ -43,10 +43,12 @@ class Desk:
             place = self.place
             if place is None or place.container.expired or not self._shows_all(place):
                 place = self.place = await self._made()
-            for key, (path, data) in self.uploads.items():
+            while self.uploads:  # whoever began this may have been cancelled
+                key, (path, data) = next(iter(self.uploads.items()))
                 if key not in place.uploaded:
                     await _put(place, path, data)
                     place.uploaded[key] = path
+                del self.uploads[key]
             return place
 
     async def _made(self) -> Place:

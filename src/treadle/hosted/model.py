@@ -43,6 +43,8 @@ class Hosted:
     caller: Caller
     price: Callable[[Usage], float | None] | None = None
     """US dollars of a model call that the provider did not price; may block."""
+    named: str = ""
+    """The model as the caller names it, if that is another name."""
     _turn: Turn | None = field(default=None, init=False)
 
     @property
@@ -56,7 +58,13 @@ class Hosted:
     @property
     def usage(self) -> Usage:
         """What was spent so far, also where there is no reply."""
-        return self._turn.usage if self._turn else NO_USAGE
+        turn = self._turn
+        return turn.usage if turn and turn.speaker in (None, self) else NO_USAGE
+
+    @property
+    def asks(self) -> bool:
+        """Whether the provider is being asked."""
+        return self._turn is None or self._turn.steps.asks
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
         """What the model says, and what ran for it meanwhile, until it ends or calls the caller's tools.
@@ -74,9 +82,12 @@ class Hosted:
             raise InvalidArgument(NO_CONTAINER)
         wall_s, streaming = self.host.limits.wall_s, on_delta is not None
         if place and place.turn and (pending or not place.turn.is_over):
-            self._turn = turn = cast("Turn", place.turn)
+            turn = cast("Turn", place.turn)
+            if turn.model != (self.named or self.name):
+                raise InvalidArgument(f"the code that waits is of model {turn.model!r}: go on with that")
             results = answers(request, turn.pending.keys(), turn.known)
-            return await turn.resume(results, on_delta, streaming=streaming, wall_s=wall_s)
+            self._turn = turn
+            return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
         self._turn = turn = await self._new_turn(request, asked, place, on_delta)
         reply = await turn.play(wall_s)
         place = turn.code.desk.place
@@ -117,7 +128,8 @@ class Hosted:
             frozenset(of_code - direct),
             native,
         )
-        turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s)
+        named = self.named or self.name
+        turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named)
         turn.run = Run(self._plan(steps, code, who), History(messages), turn.hear)
         return turn
 

@@ -50,6 +50,8 @@ class Steps:
     """What the provider is told of containers: of its own one, and its own skills."""
     handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
     """The caller's calls."""
+    asks: bool = field(default=False, init=False)
+    """Whether the provider is being asked, or was when that was cut off."""
     last: Reply | None = field(default=None, init=False)
     shown: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """Tools of the calls that were told, by the ids of these."""
@@ -87,11 +89,13 @@ class Steps:
         )
         part = _Part(self, {call.id for message in request.messages for call in message.calls})
         told = self.out.told
+        self.asks = True
         try:
             reply = await self.inner.complete(asked, part.hear if self.streaming else None)
         except BaseException:
             self.out.forget(told)
             raise
+        self.asks = False
         if not self.streaming:
             await part.hear_whole(reply)
         self.is_priced = self.is_priced and reply.cost is not None

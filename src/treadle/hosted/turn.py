@@ -36,12 +36,16 @@ class Turn:
     caller: str
     """The `type` of calls by code."""
     answer_s: float
+    model: str
+    """As the caller named it: its rights and its price are those of the whole turn."""
     run: Run = field(init=False)
     pending: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall], init=False)
     """Calls of code that wait for the caller, by the ids under which it knows them."""
     answered: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Answers of before."""
     is_over: bool = field(default=False, init=False)
+    speaker: object = field(default=None, init=False)
+    """Whose request is being answered, if it goes on from another one."""
     usage: Usage = field(default=NO_USAGE, init=False)
     """Of the last reply, or of the try to make it."""
     _others: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
@@ -79,7 +83,13 @@ class Turn:
             return await self._play(wall_s)
 
     async def resume(
-        self, results: Sequence[ToolResult], listener: OnDelta | None, *, streaming: bool, wall_s: float
+        self,
+        speaker: object,
+        results: Sequence[ToolResult],
+        listener: OnDelta | None,
+        *,
+        streaming: bool,
+        wall_s: float,
     ) -> Reply:
         """Give code its answers, and go on. The same answers again get the same reply, or the next try of it.
 
@@ -87,6 +97,7 @@ class Turn:
             InvalidArgument: a call has another answer already.
         """
         async with self._turn:
+            self.speaker, self.usage = speaker, NO_USAGE
             others = {call.id for call in self.steps.handed}
             self._others |= {each.call_id: each for each in results if each.call_id in others}
             results = [each for each in results if each.call_id not in others]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from treadle.conversation.blocks import Block, Document, Message, Opaque, Text
+from treadle.errors import InvalidArgument
 from treadle.hosted.aside import aside
 from treadle.skills.package import is_fit
 from treadle.wire.json_text import split_data_url
@@ -16,6 +17,9 @@ _READ = frozenset({"application/pdf", "text/plain"})
 _FOLDERS = frozenset({"in", "out"})
 """What is in the working folder of a new container."""
 _TOLD = "[a file of the user is at {root}/workspace/{path}, {size:,} bytes]"
+_THERE = "[a file of the user is at {root}/workspace/{path}]"
+MAX_BYTES = 128 << 20
+"""Of all files of a request."""
 
 Fetch = Callable[[str], Awaitable[tuple[str, bytes]]]
 """The name and the content of a stored file."""
@@ -49,7 +53,7 @@ class Uploads:
 
     async def _told(self, block: Block) -> Sequence[Block]:
         if isinstance(block, Opaque) and (file_id := _named(block)):
-            if file_id not in self.files:
+            if file_id not in self.files and file_id not in self.known:
                 name, data = await self.fetch(file_id)
                 self._add(file_id, name, data)
             return (self._note(file_id),)
@@ -61,6 +65,10 @@ class Uploads:
         return (block,)
 
     def _add(self, key: str, name: str, data: bytes) -> None:
+        if len(data) + sum(len(each) for _, each in self.files.values()) > MAX_BYTES:
+            raise InvalidArgument(
+                f"the files of one request have more than {MAX_BYTES >> 20} MiB together: send fewer"
+            )
         self.files[key] = self.known.get(key) or self._free(name), data
 
     def _free(self, name: str) -> str:
@@ -76,6 +84,8 @@ class Uploads:
         return path
 
     def _note(self, key: str) -> Text:
+        if key not in self.files:
+            return Text(_THERE.format(root=self.root, path=self.known[key]))
         path, data = self.files[key]
         return Text(_TOLD.format(root=self.root, path=path, size=len(data)))
 

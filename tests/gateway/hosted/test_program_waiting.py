@@ -179,7 +179,7 @@ async def test_a_model_that_fails_is_asked_again_when_the_answers_come_again(
 
 def request(messages: list[Any], container: str) -> bytes:
     body = {
-        "model": "gpt-5",
+        "model": "claude-opus-4-8",
         "max_tokens": 500,
         "messages": messages,
         "tools": [CODE_TOOL, LOOK.told(chat=False)],

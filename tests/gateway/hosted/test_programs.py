@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from anthropic import BadRequestError
 
 from tests.gateway.conftest import KEY
 from tests.gateway.hosted.conftest import OTHER_KEY, Serving, Shop
@@ -122,3 +123,35 @@ async def test_a_container_is_listed_shown_and_ended_by_its_owner_alone(shop: Sh
         assert (await http.get(one, headers=mine)).json()["type"] == "container"
         assert (await http.delete(one, headers=mine)).json()["type"] == "container_deleted"
         assert (await http.get(one, headers=mine)).status_code == 404
+
+
+async def test_a_program_goes_on_with_its_own_model_and_one_answer_for_each_call(shop: Shop) -> None:
+    script = [call("litellm_code_execution", code=THREE), say("There are two rows.")]
+    async with shop.serving(script, "chat") as serving:
+        asked: Any = {"max_tokens": 1000, "tools": [CODE_TOOL, SALES]}
+        said: list[Any] = [{"role": "user", "content": "How many rows?"}]
+        create: Any = serving.anthropic.messages.create
+        first = await create(model="gpt-5", messages=said, **asked)
+        raw: Any = first.to_dict()
+        results = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "[]"}
+            for block in raw["content"]
+            if block["type"] == "tool_use"
+        ]
+        go_on = {**asked, "extra_body": {"container": raw["container"]["id"]}}
+
+        def answered(*blocks: Any) -> Any:
+            return [
+                *said,
+                {"role": "assistant", "content": raw["content"]},
+                {"role": "user", "content": blocks},
+            ]
+
+        with pytest.raises(BadRequestError, match="the code that waits is of model 'gpt-5'"):
+            await create(model="cheaper", messages=answered(*results), **go_on)
+        with pytest.raises(BadRequestError, match="two results are of one call"):
+            await create(model="gpt-5", messages=answered(*results, results[0]), **go_on)
+        second = await create(model="gpt-5", messages=answered(*results), **go_on)
+        assert [block.type for block in second.content] == ["tool_use"]
+        spent = await serving.gateway.spent(4)
+        assert [each.usage.calls for each in spent] == [1, 0, 0, 0], "only the first asked a model"
