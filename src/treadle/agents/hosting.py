@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -85,7 +86,9 @@ class Hosts:
                 if known.guard is not None:
                     await known.guard.aclose()
                 known.host, known.guard, known.url = None, None, url
-                known.host, known.guard = await _opened(url, self.made)
+                forget = partial(self._open.pop, loop, None)  # else what it holds would hold the loop
+                known.host, known.guard = await _opened(url, self.made, forget)
+                self._open[loop] = known
             return known.host
 
 
@@ -99,13 +102,15 @@ def _made(skills: "Skills") -> "Host":
 _hosts = Hosts(database_url, _made)
 
 
-async def _opened(url: str, made: "Callable[[Skills], Host]") -> "tuple[Host, AsyncGenerator[None]]":
+async def _opened(
+    url: str, made: "Callable[[Skills], Host]", forget: Callable[[], object]
+) -> "tuple[Host, AsyncGenerator[None]]":
     from treadle.skills.store import Skills
     from treadle.storage.database import Database
 
     database = Database(url)
     host = made(Skills(database))
-    guard = _closing(host, database)
+    guard = _closing(host, database, forget)
     await anext(guard)
     try:
         await database.prepare()
@@ -115,9 +120,10 @@ async def _opened(url: str, made: "Callable[[Skills], Host]") -> "tuple[Host, As
     return host, guard
 
 
-async def _closing(host: "Host", database: "Database") -> AsyncGenerator[None]:
+async def _closing(host: "Host", database: "Database", forget: Callable[[], object]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
+        forget()
         await host.close()
         await database.close()

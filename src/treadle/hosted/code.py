@@ -75,7 +75,7 @@ class HostedCode(RunsCode):
 
     async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
         """Keep the files; what the model reads is what the caller sees."""
-        told = list(notes)
+        told, self.desk.notes[:] = [*notes, *self.desk.notes], []
         if result.timed_out:
             told.append(f"[stopped: the code ran for {self.limit_s:g} s]")
         left = result.skipped[:MAX_SKIPPED_TOLD]

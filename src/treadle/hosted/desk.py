@@ -31,6 +31,8 @@ class Desk:
     """Why there is no container: the caller has to know, and not the model."""
     uploads: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
     """Files of the caller that are put in before code runs: path and content, by what names them."""
+    notes: list[str] = field(default_factory=list[str], init=False)
+    """What the model has to read with the next result."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def ready(self) -> Place:
@@ -46,10 +48,19 @@ class Desk:
             while self.uploads:  # whoever began this may have been cancelled
                 key, (path, data) = next(iter(self.uploads.items()))
                 if key not in place.uploaded:
-                    await _put(place, path, data)
+                    await self._put(place, path, data)
                     place.uploaded[key] = path
                 del self.uploads[key]
             return place
+
+    async def _put(self, place: Place, path: str, data: bytes) -> None:
+        """Write a file; what code made in its place stays, and the model is told."""
+        try:
+            await place.container.put(path, data)
+        except SandboxError as error:
+            if place.container.expired:
+                raise
+            self.notes.append(f"[the file {path} of the user was not put in: {error}]")
 
     async def _made(self) -> Place:
         try:
@@ -91,12 +102,3 @@ class Desk:
             return None
         until = self.place.container.expires_at
         return {"id": self.place.container.id, "expires_at": max(until, now()).isoformat()}
-
-
-async def _put(place: Place, path: str, data: bytes) -> None:
-    """Write a file; what code made in its place stays, and code finds that."""
-    try:
-        await place.container.put(path, data)
-    except SandboxError:
-        if place.container.expired:
-            raise
