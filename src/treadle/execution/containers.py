@@ -12,7 +12,7 @@ from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
 from treadle.execution.cell import Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
-from treadle.execution.engines import Engines
+from treadle.execution.engines import Engines, Made
 from treadle.execution.journal import Recorded
 from treadle.execution.rules import Rules
 from treadle.execution.shell import program
@@ -23,7 +23,8 @@ from treadle.sandbox.container import ContainerDied
 from treadle.sandbox.files import Listing
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.output import OnOutput
-from treadle.sandbox.showing import Held, ShownFolders
+from treadle.sandbox.repeating import checked_seed, fingerprint
+from treadle.sandbox.showing import ShownFolders
 from treadle.sandbox.shown import Shown
 from treadle.tools.function import FunctionTools
 from treadle.tools.toolset import ProgramHost
@@ -38,19 +39,22 @@ class Container:
         self,
         id: str,  # noqa: A002
         owner: str,
-        sandboxed: Sandboxed,
+        made: Made,
         rules: "Rules",
-        held: Held,
     ) -> None:
         self.id = id
         self.owner = owner
-        self.shown = held.digests
+        self.seed = made.seed
+        """64 hexadecimal digits, from which comes what its code draws by chance. A secret of its owner."""
+        self.fingerprint = made.fingerprint
+        """The same where code finds the same interpreter, packages, guest of Treadle and kind of paths."""
+        self.shown = made.held.digests
         """Of the folders that its code is shown, the digests by name."""
-        self.skills_at = sandboxed.root + SKILLS
+        self.skills_at = made.sandboxed.root + SKILLS
         """Where the code finds these: `/skills`, but on rungs 3 and 3b, where no container has a root."""
-        self._held = held
-        self._sandboxed = sandboxed
-        self._editor = Editor(sandboxed)
+        self._held = made.held
+        self._sandboxed = made.sandboxed
+        self._editor = Editor(made.sandboxed)
         self._rules = rules
         self._made = self.used = rules.now()
         """When it was last used, in seconds since 1970."""
@@ -267,7 +271,12 @@ class Containers:
             await self._shown.close()
 
     async def create(
-        self, owner: str, *, folders: Sequence[Shown] = (), packages: str | None = None
+        self,
+        owner: str,
+        *,
+        folders: Sequence[Shown] = (),
+        packages: str | None = None,
+        seed: str | None = None,
     ) -> Container:
         """A new container.
 
@@ -275,9 +284,10 @@ class Containers:
             owner: whose it is: nobody else finds it.
             folders: what its code finds in `Container.skills_at`, read-only, and may import from.
             packages: the name of a package set; None: that of the settings.
+            seed: `Container.seed` of another: its code draws the same by chance. None: a new one.
 
         Raises:
-            InvalidArgument: too many folders, two of one name, or no name of a package set.
+            InvalidArgument: too many folders, two of one name, no name of a package set, or no seed.
             TooManyContainers: there are as many as are allowed.
             SandboxError: it could not be made, or the package set was not built.
         """
@@ -285,26 +295,28 @@ class Containers:
             raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
         if not owner:
             raise InvalidArgument("a container needs an owner")
+        seed = checked_seed(seed)
         await self.sweep()
         if self._rules.makes_room:
             await self._end_idle(owner)
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
-            made, held = await self._make(folders, packages)
+            made = await self._make(folders, packages, seed)
         finally:
             self._making[owner] -= 1
             if not self._making[owner]:
                 del self._making[owner]
-        container = Container(self._rules.new_id(), owner, made, self._rules, held)
+        container = Container(self._rules.new_id(), owner, made, self._rules)
         self._known[container.id] = container
         return container
 
-    async def _make(self, folders: Sequence[Shown], packages: str | None) -> tuple[Sandboxed, Held]:
+    async def _make(self, folders: Sequence[Shown], packages: str | None, seed: str) -> Made:
         held = await self._shown.hold(folders)
         try:
             async with self._engines.of(packages) as engine:
-                return await engine.make(held.mounts), held
+                sandboxed = await engine.make(held.mounts, seed)
+                return Made(sandboxed, held, seed, fingerprint(engine.packages.content, sandboxed.root))
         except BaseException:
             held.let_go()
             raise
