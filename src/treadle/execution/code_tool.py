@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from treadle.conversation.request import ToolSpec
-from treadle.execution.cell import CellResult
+from treadle.execution.cell import Cell, CellResult
 from treadle.execution.containers import Container
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
@@ -61,8 +61,9 @@ class RunsCode(ProgramTool):
     async def container(self) -> Container:
         """That of the next run. When it is another than before, the model reads that all is gone."""
 
-    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
+    async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
         """What a run came to; `notes` are for the model to read with it."""
+        result = cell.result
         text, printed = _told(result, notes)
         return ProgramEnd(
             text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
@@ -120,7 +121,7 @@ class RunsCode(ProgramTool):
             host=host,
         )
         try:
-            result = await cell.finished()
+            await cell.finished()
         except asyncio.CancelledError:
             cell.cancel()
             await ended(asyncio.get_running_loop().create_task(cell.ended()))  # the container bounds it
@@ -131,7 +132,7 @@ class RunsCode(ProgramTool):
             )
         notes = [] if self.container_id == container.id else [_NEW]
         self.container_id = container.id
-        return await self.end(result, notes)
+        return await self.end(cell, notes)
 
 
 def _written(result: CellResult) -> Sequence[WrittenFile]:

@@ -9,7 +9,14 @@ from typing import Self
 import anyio
 
 from treadle.conversation.request import ToolSpec
-from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
+from treadle.errors import (
+    ContainerBusy,
+    ContainerGone,
+    InvalidArgument,
+    InvalidTool,
+    SandboxError,
+    TooManyContainers,
+)
 from treadle.execution.cell import Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines, Made
@@ -111,12 +118,12 @@ class Container:
 
         Raises:
             ContainerGone: it has ended.
-            SandboxError: a cell of it is running already.
+            ContainerBusy: a cell of it is running already.
             InvalidTool: a function cannot be told, or two tools have one name.
         """
         self._check()
         if self.is_busy:
-            raise SandboxError(f"a cell of container {self.id} is running: wait for its end, or cancel it")
+            raise ContainerBusy(f"a cell of container {self.id} is running: wait for its end, or cancel it")
         described = [each for each in tools if isinstance(each, ToolSpec)]
         functions = FunctionTools(each for each in tools if not isinstance(each, ToolSpec)).tools()
         specs = [*described, *(each.spec for each in functions)]
@@ -173,7 +180,7 @@ class Container:
         Raises:
             ContainerGone: it has ended.
             InvalidArgument: the command is too long, has a NUL in it or is no Unicode.
-            SandboxError: a cell of it is running already.
+            ContainerBusy: a cell of it is running already.
         """
         return await self.execute(program(command), on_output=on_output, limit_s=limit_s)
 
@@ -277,6 +284,7 @@ class Containers:
         folders: Sequence[Shown] = (),
         packages: str | None = None,
         seed: str | None = None,
+        id: str | None = None,  # noqa: A002
     ) -> Container:
         """A new container.
 
@@ -285,6 +293,7 @@ class Containers:
             folders: what its code finds in `Container.skills_at`, read-only, and may import from.
             packages: the name of a package set; None: that of the settings.
             seed: `Container.seed` of another: its code draws the same by chance. None: a new one.
+            id: of one that is gone, which this stands for. None: a new one.
 
         Raises:
             InvalidArgument: too many folders, two of one name, no name of a package set, or no seed.
@@ -295,6 +304,8 @@ class Containers:
             raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
         if not owner:
             raise InvalidArgument("a container needs an owner")
+        if id in self._known:
+            raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         seed = checked_seed(seed)
         await self.sweep()
         if self._rules.makes_room:
@@ -307,7 +318,7 @@ class Containers:
             self._making[owner] -= 1
             if not self._making[owner]:
                 del self._making[owner]
-        container = Container(self._rules.new_id(), owner, made, self._rules)
+        container = Container(id or self._rules.new_id(), owner, made, self._rules)
         self._known[container.id] = container
         return container
 

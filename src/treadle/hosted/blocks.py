@@ -59,9 +59,14 @@ def _own_id(value: object) -> str:
 
 def use_id(call_id: str) -> str:
     """The id under which callers see a call of the model."""
-    if not _PLAIN_ID.fullmatch(call_id):
-        call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return PREFIX + call_id
+    return PREFIX + known_id(call_id)
+
+
+def known_id(call_id: str) -> str:
+    """The id that a call has when callers send it back."""
+    if _PLAIN_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 # What a caller sees
@@ -196,12 +201,15 @@ def _without_programs(messages: Sequence[Message]) -> list[Message]:
     return kept
 
 
-def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tuple[Message, ...]:
+def as_calls(
+    messages: Sequence[Message], skill_tools: Mapping[str, str], open_call: str = ""
+) -> tuple[Message, ...]:
     """`messages` as a model knows them that called ordinary tools.
 
     Args:
         messages: with blocks of what ran here.
         skill_tools: the names of the tools that give the instructions of skills, by the names of these.
+        open_call: the id of one that goes on; it gets no result, and those of its reply that are behind it.
     """
     told: list[Message] = []
     taken = {call.id for message in messages for call in message.calls}
@@ -222,10 +230,11 @@ def as_calls(messages: Sequence[Message], skill_tools: Mapping[str, str]) -> tup
         for step in _steps(message.blocks, skill_tools, taken):
             step.results = {**told_later, **step.results}
             told.append(replace(message, blocks=tuple(step.said)))
+            answers = step.found if open_call in step.own else step.answers
             if step.calls_others:
-                owed = step.answers
-            elif step.answers:
-                told.append(Message("user", step.answers, message.wire))
+                owed = answers
+            elif answers:
+                told.append(Message("user", answers, message.wire))
     return (*told, Message("user", owed, WIRE)) if owed else tuple(told)
 
 
@@ -238,6 +247,11 @@ class _Step:
     """Ids of its calls of what runs here."""
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     calls_others: bool = False
+
+    @property
+    def found(self) -> tuple[ToolResult, ...]:
+        """The results that are there."""
+        return tuple(self.results[id_] for id_ in self.own if id_ in self.results)
 
     @property
     def answers(self) -> tuple[ToolResult, ...]:

@@ -2,19 +2,20 @@
 
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from mimetypes import guess_type
 from typing import Any
 
 from treadle.errors import StorageError, TreadleError
-from treadle.execution.cell import CellResult
+from treadle.execution.cell import Cell
 from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
 from treadle.execution.containers import Container
 from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
 from treadle.hosted.desk import Desk
+from treadle.hosted.replay import Replay
 from treadle.telemetry import record
-from treadle.tools.toolset import ProgramEnd, Toolset
+from treadle.tools.toolset import ProgramEnd, ProgramHost, Toolset
 
 _ABOUT = """\
 Runs Python in a container of your own, without network. Variables, imports and files stay for the next \
@@ -59,6 +60,8 @@ class HostedCode(RunsCode):
         """What the last run came to, until somebody takes it."""
         self.written: dict[str, Written] = {}
         """By path, as they are now."""
+        self.replay: Replay | None = None
+        """Of the program that goes on, until it is where it was."""
 
     def files(self) -> list[dict[str, Any]]:
         """What was written, as responses tell it: in order, with the contents that there is room for."""
@@ -71,10 +74,28 @@ class HostedCode(RunsCode):
         return told
 
     async def container(self) -> Container:
-        return (await self.desk.ready()).container
+        place = await self.desk.ready()
+        if place.log:
+            place.log.begins()
+        return place.container
 
-    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
+    async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
+        if self.replay and self.replay.lost:
+            return self._stopped(self.replay.lost)
+        return await super().execute(arguments, host)
+
+    def _stopped(self, why: str) -> ProgramEnd:
+        self.replay, self.last = None, Ran("", why, 1)
+        return ProgramEnd(self.last.text, 1, is_error=True)
+
+    async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
         """Keep the files; what the model reads is what the caller sees."""
+        result = cell.result
+        if self.desk.place and self.desk.place.log:
+            await self.desk.place.log.ran(cell, [tool.spec for tool in self.tools_of_code.tools()], result)
+        if self.replay and self.replay.missing:
+            return self._stopped(self.replay.missing)
+        self.replay = None
         told, self.desk.notes[:] = [*notes, *self.desk.notes], []
         if result.timed_out:
             told.append(f"[stopped: the code ran for {self.limit_s:g} s]")

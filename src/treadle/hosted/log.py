@@ -6,6 +6,7 @@ from typing import Any
 
 from treadle.conversation.blocks import ToolResult
 from treadle.conversation.request import ToolSpec
+from treadle.errors import ContainerBusy
 from treadle.execution.cell import Cell, CellResult
 from treadle.execution.containers import Container
 from treadle.execution.journal import Answered, Called
@@ -63,6 +64,7 @@ class Log:
         for each in result.skipped[:1]:
             self._broken = self._broken or LEFT.format(path=each.path, reason=each.reason)
         entries = await cell.journal.entries(cell.id)
+        cell.journal.forget(cell.id)
         answers = {each.id: each for each in entries if isinstance(each, Answered)}
         calls = [
             [each.tool, each.arguments, answers[each.id].text, answers[each.id].error]
@@ -113,10 +115,14 @@ class Log:
         ]
         alone = self.is_saved and not self._failed and len(entries) == 1 and not self._contents
         self._failed = True
-        if alone:
-            await self.records.note(self.saved.id, entries[0])
-        else:
-            await self.records.add(self.saved, entries, self._contents)
+        try:
+            if alone:
+                await self.records.note(self.saved.id, entries[0])
+            else:
+                await self.records.add(self.saved, entries, self._contents)
+        except ContainerBusy:  # it is theirs now
+            await self.container.close()
+            raise
         self._failed, self.is_saved = False, True
         self.number += len(entries)
         self._entries.clear()

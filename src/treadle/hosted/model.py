@@ -1,6 +1,6 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -17,6 +17,8 @@ from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
 from treadle.hosted.host import Caller, Host, Place
 from treadle.hosted.outgoing import Outgoing
+from treadle.hosted.rebuild import found
+from treadle.hosted.replay import Replay
 from treadle.hosted.steps import Steps
 from treadle.hosted.tools import SkillTool, SkillTools, tool_name
 from treadle.hosted.turn import Turn
@@ -76,31 +78,51 @@ class Hosted:
             ModelError: as of any model.
         """
         asked = read_asked(request.extra.get("container"))
-        place = self._place(asked)
         pending = waiting(request.messages)
-        if pending and place is None:
+        found = await self._found(asked, pending)
+        if pending and found is None:
             raise InvalidArgument(NO_CONTAINER)
-        wall_s, streaming = self.host.limits.wall_s, on_delta is not None
-        if place and place.turn and (pending or not place.turn.is_over):
-            turn = cast("Turn", place.turn)
-            if turn.model != (self.named or self.name):
-                raise InvalidArgument(f"the code that waits is of model {turn.model!r}: go on with that")
-            results = answers(request, turn.pending.keys(), turn.known)
-            self._turn = turn
-            return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
+        place, replay = found or (None, None)
+        turn = cast("Turn | None", place.turn) if place else None
+        if turn and (pending or not turn.is_over):
+            self._check_model(turn.model)
+            return await self._resume(turn, request, on_delta)
+        if replay:
+            self._check_model(replay.model)
+            turn = await self._new_turn(request, asked, place, on_delta, replay)
+            if place:
+                place.turn = turn
+            return await self._resume(turn, request, on_delta)
         self._turn = turn = await self._new_turn(request, asked, place, on_delta)
-        reply = await turn.play(wall_s)
+        reply = await turn.play(self.host.limits.wall_s)
         place = turn.code.desk.place
         if place and not (turn.is_over and place.turn and not place.turn.is_over):
             place.turn = turn
         return reply
 
+    def _check_model(self, model: str) -> None:
+        if model != (self.named or self.name):
+            raise InvalidArgument(f"the code that waits is of model {model!r}: go on with that")
+
+    async def _resume(self, turn: Turn, request: ModelRequest, on_delta: OnDelta | None) -> Reply:
+        results = answers(request, turn.pending.keys(), turn.known)
+        self._turn = turn
+        wall_s, streaming = self.host.limits.wall_s, on_delta is not None
+        return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
+
     async def _new_turn(
-        self, request: ModelRequest, asked: Asked, place: Place | None, on_delta: OnDelta | None
+        self,
+        request: ModelRequest,
+        asked: Asked,
+        place: Place | None,
+        on_delta: OnDelta | None,
+        replay: Replay | None = None,
     ) -> Turn:
         if request.extra.get("n") not in (None, 1):
             raise InvalidArgument("n must be 1 where code runs: one answer has one container")
         sent = for_provider(request, hosted=True)
+        if replay:
+            asked = replace(asked, skills=tuple(replay.skills))
         who = roles(sent.tools)
         desk = await self._desk(asked, place)
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
@@ -109,9 +131,9 @@ class Hosted:
         if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
             raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
         uploads = Uploads(self._fetch, desk.root, desk.place.uploaded if desk.place else {})
-        messages = as_calls(await uploads.without(request.messages), names)
+        messages = as_calls(await uploads.without(request.messages), names, replay.program if replay else "")
         desk.uploads = uploads.files
-        if check := getattr(self.inner, "check", None):
+        if (check := getattr(self.inner, "check", None)) and not replay:
             await aside(lambda: check(replace(sent, tools=who.direct, messages=messages)))
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
@@ -130,7 +152,10 @@ class Hosted:
         )
         named = self.named or self.name
         turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named)
-        turn.run = Run(self._plan(steps, code, who), History(messages), turn.hear)
+        history = History(messages)
+        if replay:
+            history = turn.go_on(replay, messages)
+        turn.run = Run(self._plan(steps, code, who), history, turn.hear)
         return turn
 
     def _plan(self, steps: Steps, code: HostedCode, who: Roles) -> Plan:
@@ -148,11 +173,12 @@ class Hosted:
             answer_s=limits.answer_s,
         )
 
-    def _place(self, asked: Asked) -> Place | None:
+    async def _found(self, asked: Asked, pending: Sequence[str]) -> tuple[Place | None, Replay | None] | None:
+        """The container that a request names, and the program of which it has the answers, if it was lost."""
         if asked.container is None:
             return None
         try:
-            return self.host.find(asked.container, self.caller.owner)
+            return await found(self.host, self.caller, asked.container, pending)
         except ContainerExpired:
             if asked.native:  # it is the provider's
                 return None

@@ -1,6 +1,6 @@
 """A container, made anew after its process ended: its code runs again, and files are what they were."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,15 @@ from treadle.conversation.request import ToolSpec
 from treadle.errors import SkillNotFound, TreadleError
 from treadle.execution.journal import Answered, Called, Recorded
 from treadle.hosted.asked import Wanted
-from treadle.hosted.host import Caller, Host, Place
+from treadle.hosted.host import Caller, Host, Place, expired
 from treadle.hosted.library import Loaded
 from treadle.hosted.log import Log, printed
 from treadle.hosted.records import Entry, Saved, sha256_of
+from treadle.hosted.replay import Replay, parted
 
 LOST = (
-    "The server was restarted, and the container could not be made anew: {why}. Variables and files are gone: "
-    "run what you need anew"
+    "The server was restarted, and the container could not be made anew: {why}. Variables and files are "
+    "gone: run what you need anew"
 )
 
 
@@ -50,9 +51,7 @@ class Rebuilding:
                 raise Unrepeatable(str(entry.body["why"]))
         made_of = self.saved.made_of
         skills = await self._skills()
-        place = await self.host.make(
-            self.caller.owner, skills, made_of.packages, seed=made_of.seed, id_=self.saved.id
-        )
+        place = await self.host.make(self.caller.owner, skills, made_of.packages, like=self.saved)
         try:
             if place.container.fingerprint != made_of.fingerprint:
                 raise Unrepeatable(
@@ -72,9 +71,8 @@ class Rebuilding:
         return place
 
     async def _skills(self) -> Sequence[Loaded]:
-        wanted = [Wanted(id_, version) for id_, version, _ in self.saved.made_of.skills]
         try:
-            skills = await self.host.library.load(self.caller.reader, wanted)
+            skills = await self.host.library.load(self.caller.reader, _wanted(self.saved))
         except SkillNotFound as error:
             raise Unrepeatable(str(error)) from None
         digests = [digest for *_, digest in self.saved.made_of.skills]
@@ -82,13 +80,13 @@ class Rebuilding:
             raise Unrepeatable("a skill that it showed is not there any more")
         return skills
 
-    async def _put(self, place: Place, body: dict[str, Any], _number: int) -> None:
+    async def _put(self, place: Place, body: Mapping[str, Any], _number: int) -> None:
         assert self.host.records
         for path, sha256 in body["files"].items():
             await place.container.put(path, await self.host.records.content(sha256))
         place.uploaded.update(body["uploaded"])
 
-    async def _run(self, place: Place, body: dict[str, Any], number: int) -> None:
+    async def _run(self, place: Place, body: Mapping[str, Any], number: int) -> None:
         """Run code once more; the files are then those that it had left."""
         assert self.host.records
         container = place.container
@@ -123,8 +121,49 @@ class Rebuilding:
                 await container.put(path, await self.host.records.content(sha256))
 
 
-def lost(error: TreadleError) -> str:
-    """What to say where a container could not be made anew."""
-    return LOST.format(why=error)
+async def found(
+    host: Host, caller: Caller, container_id: str, pending: Sequence[str]
+) -> tuple[Place | None, Replay | None]:
+    """A container of `caller`, made anew where its process is gone.
+
+    Args:
+        host: where.
+        caller: whose it must be.
+        container_id: its id.
+        pending: ids of calls of code for whose answers the request comes.
+
+    Returns:
+        The container, and the program that goes on, if it has to run again. None and a program: the container
+        cannot be made anew.
+
+    Raises:
+        ContainerExpired: there is none, or none any more, or it cannot be made anew.
+        ContainerBusy: another process has it.
+        InvalidArgument: it knows no such calls.
+        TooManyContainers: there is no room.
+    """
+    records = host.records
+    if records is None or host.has(container_id):
+        return host.find(container_id, caller.owner), None
+    async with host.claiming(container_id):
+        saved = None if host.has(container_id) else await records.claim(container_id, caller.owner)
+        if saved is None:
+            return host.find(container_id, caller.owner), None
+        before, replay, next_number = parted(saved.entries, pending, host.limits.answer_s, records.now())
+        if replay:
+            replay.skills = _wanted(saved)
+        try:
+            place = await Rebuilding(host, caller, saved).place(before, next_number)
+        except Unrepeatable as error:
+            why = LOST.format(why=error)
+            if replay is None:
+                await records.remove([container_id])
+                raise expired(container_id, why) from None
+            replay.lost = why
+            return None, replay
+        await records.forget(container_id, next_number)
+        return place, replay
 
 
+def _wanted(saved: Saved) -> Sequence[Wanted]:
+    return [Wanted(id_, version) for id_, version, _ in saved.made_of.skills]

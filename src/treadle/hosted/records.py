@@ -62,18 +62,15 @@ class Saved:
     entries: Sequence[Entry]
 
 
-_GUARDED = (
-    container_entries.insert()
-    .from_select(
-        ["container_id", "number", "until", "kind", "body"],
-        select(
-            containers.c.id,
-            bindparam("number", type_=container_entries.c.number.type),
-            bindparam("until", type_=container_entries.c.until.type),
-            bindparam("kind", type_=Text),
-            bindparam("body", type_=Text),
-        ).where(containers.c.id == bindparam("id"), containers.c.holder == bindparam("holder")),
-    )
+_GUARDED = container_entries.insert().from_select(
+    ["container_id", "number", "until", "kind", "body"],
+    select(
+        containers.c.id,
+        bindparam("number", type_=container_entries.c.number.type),
+        bindparam("until", type_=container_entries.c.until.type),
+        bindparam("kind", type_=Text),
+        bindparam("body", type_=Text),
+    ).where(containers.c.id == bindparam("id"), containers.c.holder == bindparam("holder")),
 )
 """Adds an entry, if the container is still that of the process which writes it."""
 

@@ -1,4 +1,4 @@
-"""A program that waited when its process ended: it runs again, and its calls get the answers that they had."""
+"""A program that waited when its process ended: it runs again, and its calls get the answers of before."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 from treadle.conversation.blocks import ToolCall, ToolResult
 from treadle.errors import InvalidArgument
+from treadle.hosted.asked import Wanted
 from treadle.hosted.records import Entry
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Need
 from treadle.wire.json_text import dumps
@@ -13,9 +14,9 @@ from treadle.wire.json_text import dumps
 PATIENCE_S = 10.0
 """How long code may do something else before it makes a call that it had made."""
 DIVERGED = (
-    "ReplayDiverged: the server was restarted while this code waited, and ran it again: it did not call {call} "
-    "again, which was answered before. It was stopped, and its results are not to be relied on. Variables that "
-    "it set may be wrong: run what you need anew"
+    "ReplayDiverged: the server was restarted while this code waited, and ran it again. Now it did not call "
+    "{call}, which was answered before: it was stopped. Variables that it set may be wrong: run what you "
+    "need anew"
 )
 _STALE = "the call {id} was answered long ago, and what came after it too: go on from your last message"
 _UNKNOWN = (
@@ -49,6 +50,8 @@ class Replay:
     """How often the caller was asked."""
     lost: str = ""
     """Why it cannot run again."""
+    skills: Sequence[Wanted] = ()
+    """Of its container."""
     _given: dict[str, _Asked] = field(default_factory=dict[str, _Asked], init=False)
     """By the ids that the calls have now."""
 

@@ -11,7 +11,7 @@ def upgrade() -> None:
     op.create_table(
         "holders",
         sa.Column("id", sa.Text(), primary_key=True),
-        sa.Column("alive_until", sa.Double(), nullable=False),
+        sa.Column("alive_until", sa.Double[float](), nullable=False),
     )
     op.create_table(
         "containers",
@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text(), nullable=False),
         sa.Column("holder", sa.Text(), nullable=False),
         sa.Column("made_of", sa.Text(), nullable=False),
-        sa.Column("made_at", sa.Double(), nullable=False),
+        sa.Column("made_at", sa.Double[float](), nullable=False),
     )
     op.create_index("containers_of_an_owner", "containers", ["owner"])
     op.create_table(
@@ -28,7 +28,7 @@ def upgrade() -> None:
             "container_id", sa.Text(), sa.ForeignKey("containers.id", ondelete="CASCADE"), primary_key=True
         ),
         sa.Column("number", sa.Integer(), primary_key=True),
-        sa.Column("until", sa.Double(), nullable=False),
+        sa.Column("until", sa.Double[float](), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
     )
