@@ -79,20 +79,15 @@ class Hosted:
         """
         asked = read_asked(request.extra.get("container"))
         pending = waiting(request.messages)
-        found = await self._found(asked, pending)
-        if pending and found is None:
-            raise InvalidArgument(NO_CONTAINER)
-        place, replay = found or (None, None)
-        turn = cast("Turn | None", place.turn) if place else None
+        place, turn = await self._before(request, asked, pending)
         if turn and (pending or not turn.is_over):
             self._check_model(turn.model)
-            return await self._resume(turn, request, on_delta)
-        if replay:
-            self._check_model(replay.model)
-            turn = await self._new_turn(request, asked, place, on_delta, replay)
-            if place:
-                place.turn = turn
-            return await self._resume(turn, request, on_delta)
+            results = answers(request, turn.pending.keys(), turn.known)
+            self._turn = turn
+            wall_s, streaming = self.host.limits.wall_s, on_delta is not None
+            return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
+        if pending and place is None:
+            raise InvalidArgument(NO_CONTAINER)
         self._turn = turn = await self._new_turn(request, asked, place, on_delta)
         reply = await turn.play(self.host.limits.wall_s)
         place = turn.code.desk.place
@@ -100,15 +95,30 @@ class Hosted:
             place.turn = turn
         return reply
 
+    async def _before(
+        self, request: ModelRequest, asked: Asked, pending: Sequence[str]
+    ) -> tuple[Place | None, Turn | None]:
+        """The container that a request names, and the last turn that waited in it; made anew if need be."""
+        if asked.container is None:
+            return None, None
+        async with self.host.claiming(asked.container):
+            try:
+                place, replay = await found(self.host, self.caller, asked.container, pending)
+            except ContainerExpired:
+                if asked.native:  # it is the provider's
+                    return None, None
+                raise
+            if replay is None:
+                return place, cast("Turn | None", place.turn) if place else None
+            self._check_model(replay.model)
+            turn = await self._new_turn(request, asked, place, None, replay)
+            if place:
+                place.turn = turn
+            return place, turn
+
     def _check_model(self, model: str) -> None:
         if model != (self.named or self.name):
             raise InvalidArgument(f"the code that waits is of model {model!r}: go on with that")
-
-    async def _resume(self, turn: Turn, request: ModelRequest, on_delta: OnDelta | None) -> Reply:
-        results = answers(request, turn.pending.keys(), turn.known)
-        self._turn = turn
-        wall_s, streaming = self.host.limits.wall_s, on_delta is not None
-        return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
 
     async def _new_turn(
         self,
@@ -172,17 +182,6 @@ class Hosted:
             max_parallel=MAX_PENDING,
             answer_s=limits.answer_s,
         )
-
-    async def _found(self, asked: Asked, pending: Sequence[str]) -> tuple[Place | None, Replay | None] | None:
-        """The container that a request names, and the program of which it has the answers, if it was lost."""
-        if asked.container is None:
-            return None
-        try:
-            return await found(self.host, self.caller, asked.container, pending)
-        except ContainerExpired:
-            if asked.native:  # it is the provider's
-                return None
-            raise
 
     async def _desk(self, asked: Asked, place: Place | None) -> Desk:
         skills = await self.host.library.load(self.caller.reader, asked.skills)

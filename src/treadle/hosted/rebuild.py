@@ -34,10 +34,11 @@ class Rebuilding:
     caller: Caller
     saved: Saved
 
-    async def place(self, ended: Sequence[Entry], next_number: int) -> Place:
+    async def place(self, skills: Sequence[Loaded], ended: Sequence[Entry], next_number: int) -> Place:
         """The container as it was after `ended`.
 
         Args:
+            skills: its.
             ended: what happened in it.
             next_number: of the next entry.
 
@@ -50,7 +51,6 @@ class Rebuilding:
             if entry.kind == "broken":
                 raise Unrepeatable(str(entry.body["why"]))
         made_of = self.saved.made_of
-        skills = await self._skills()
         place = await self.host.make(self.caller.owner, skills, made_of.packages, like=self.saved)
         try:
             if place.container.fingerprint != made_of.fingerprint:
@@ -70,7 +70,12 @@ class Rebuilding:
         place.log = Log(self.host.records, place.container, self.saved, is_saved=True, number=next_number)
         return place
 
-    async def _skills(self) -> Sequence[Loaded]:
+    async def skills(self) -> Sequence[Loaded]:
+        """Those that it showed.
+
+        Raises:
+            Unrepeatable: one is not there any more, or not for the caller.
+        """
         try:
             skills = await self.host.library.load(self.caller.reader, _wanted(self.saved))
         except SkillNotFound as error:
@@ -143,26 +148,26 @@ async def found(
         TooManyContainers: there is no room.
     """
     records = host.records
-    if records is None or host.has(container_id):
+    known = records is None or host.has(container_id)
+    saved = None if known or not records else await records.claim(container_id, caller.owner)
+    if saved is None or not records:
         return host.find(container_id, caller.owner), None
-    async with host.claiming(container_id):
-        saved = None if host.has(container_id) else await records.claim(container_id, caller.owner)
-        if saved is None:
-            return host.find(container_id, caller.owner), None
-        before, replay, next_number = parted(saved.entries, pending, host.limits.answer_s, records.now())
+    before, replay, next_number = parted(saved.entries, pending, host.limits.answer_s, records.now())
+    building = Rebuilding(host, caller, saved)
+    try:
+        skills = await building.skills()
         if replay:
             replay.skills = _wanted(saved)
-        try:
-            place = await Rebuilding(host, caller, saved).place(before, next_number)
-        except Unrepeatable as error:
-            why = LOST.format(why=error)
-            if replay is None:
-                await records.remove([container_id])
-                raise expired(container_id, why) from None
-            replay.lost = why
-            return None, replay
-        await records.forget(container_id, next_number)
-        return place, replay
+        place = await building.place(skills, before, next_number)
+    except Unrepeatable as error:
+        why = LOST.format(why=error)
+        if replay is None:
+            await records.remove([container_id])
+            raise expired(container_id, why) from None
+        replay.lost = why
+        return None, replay
+    await records.forget(container_id, next_number)
+    return place, replay
 
 
 def _wanted(saved: Saved) -> Sequence[Wanted]:

@@ -66,13 +66,17 @@ class Replay:
     @property
     def pending(self) -> Mapping[str, ToolCall]:
         """Calls without an answer, by the ids under which the caller knows them."""
-        open_ = [each for each in self.calls if each.answer is None and not each.is_late]
+        open_ = [each for each in self.calls if each.answer is None]
         return {each.told: ToolCall(each.told, each.tool, dumps(each.arguments)) for each in open_}
 
     @property
     def answered(self) -> Mapping[str, ToolResult]:
         """Answers, by the ids under which the caller knows the calls."""
         return {each.told: each.answer for each in self.calls if each.answer}
+
+    def is_late(self, told: str) -> bool:
+        """Whether the code had given up a call before its answer came."""
+        return any(each.told == told and each.is_late for each in self.calls)
 
     def answer(self, result: ToolResult) -> None:
         """The caller answered a call."""

@@ -140,10 +140,13 @@ class Turn:
         if not new or not (log := self._log):
             return
         replay, program = self.code.replay, self.run.program
-        waits = self.pending.keys() if replay else (program.asked.keys() if program else ())
-        late = [each.call_id for each in new if self.pending[each.call_id].id not in waits]
-        named = replay.program if replay else known_id(program.id) if program else ""
-        await log.answered(named, new, [] if replay else late)
+        if replay:
+            named, late = replay.program, [each.call_id for each in new if replay.is_late(each.call_id)]
+        else:
+            waits = program.asked.keys() if program else ()
+            late = [each.call_id for each in new if self.pending[each.call_id].id not in waits]
+            named = self._begun
+        await log.answered(named, new, late)
 
     @property
     def _log(self) -> Log | None:
@@ -264,7 +267,7 @@ class Turn:
                         if told in replay.pending
                     }
                     break
-                if loop.time() > give_up_at:
+                if program.is_idle or loop.time() > give_up_at:
                     program.stop(replay.missing)
                 await asyncio.sleep(LOOK_AGAIN_S)
             outcome = await self.run.advance(given)

@@ -121,12 +121,12 @@ class Running:
             if not self._asked or self._busy:
                 await self._changed.wait()
                 continue
-            if self._is_idle or not await self._changes():
+            if self.is_idle or not await self._changes():
                 return Waiting(tuple(need(each.needs, each.code) for each in self._asked.values()))
         return await self._ended(work)
 
     @property
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the code waits that made the last call, and has got each answer."""
         return self._heard == (self._made, self._made - len(self._open))
 
