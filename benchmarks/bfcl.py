@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anthropic
-from anthropic.types import Message
+from anthropic.types import CodeExecutionToolResultBlockContent, Message
 
 from benchmarks.environments import BFCL, made
 from benchmarks.gateway import KEY, running, treadle_serve
@@ -74,7 +74,7 @@ class Oracle:
 def program(calls: Sequence[Call]) -> str:
     """What a model would write that makes `calls`, and reads a little of what they gave."""
     lines = [f"last = await {each.name}({dict(each.arguments)!r})" for each in calls]
-    return "\n".join([*lines, f'print("{len(calls)} calls, the last gave", str(last)[:{SHOWN}])'])
+    return "\n".join([*lines, f'print("calls: {len(calls)}; the last gave", str(last)[:{SHOWN}])'])
 
 
 class Failed(Exception):
@@ -186,11 +186,16 @@ class Bench:
             if block.type == "tool_use":
                 given = self.tools.ask(way, task.id, block.name, block.input)
                 results.append({"type": "tool_result", "tool_use_id": block.id, "content": given})
-            if block.type == "code_execution_tool_result" and block.content.type == "code_execution_result":
-                if block.content.return_code:
-                    raise Failed(f"the program ended with {block.content.stderr[-300:]}")
+            if block.type == "code_execution_tool_result":
+                _check(block.content)
         self.ways[way].calls += len(results)
         return results
+
+
+def _check(ran: CodeExecutionToolResultBlockContent) -> None:
+    """See that a program came to its end."""
+    if ran.type != "code_execution_result" or ran.return_code:
+        raise Failed(f"the program failed: {ran.to_json()[-500:]}")
 
 
 def bfcl(count: int = TASKS) -> dict[str, object]:
@@ -243,6 +248,8 @@ def _show(count: int, rows: Mapping[str, tuple[Way, Sent]], failed: Mapping[str,
         parts = [sent.schemas, sent.results, sent.turns]
         values = [way.same, way.calls, sent.requests, way.requests, sum(parts), *parts, way.wall_s]
         row(f"{name}, of {way.tasks} tasks", values, decimals=1)
-    print("  the model is an oracle, and takes no time: machinery and tokens are measured, not a model's skill")
+    print(
+        "  the model is an oracle, and takes no time: machinery and tokens are measured, not a model's skill"
+    )
     for name, why_not in failed.items():
         print(f"  not done: {name}: {why_not}")

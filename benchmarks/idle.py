@@ -142,4 +142,6 @@ def _show(loads: Mapping[str, Load]) -> None:
         taken = first.available_mib - load.available_mib
         row(name, [load.processes, *memory, taken, load.containers_cpu_ms, load.gateway_cpu_ms], decimals=1)
     worst = max(load.total_mib for load in loads.values())
-    print(f"  target: {CONTAINERS} idle containers in less than {TARGET_MIB} MiB; here {worst:,.0f} MiB at most")
+    print(
+        f"  target: {CONTAINERS} idle containers in less than {TARGET_MIB} MiB; here {worst:,.0f} MiB at most"
+    )

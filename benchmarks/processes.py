@@ -108,5 +108,5 @@ def cpu_s(pids: Sequence[int]) -> float:
 
 def pss_mib(pids: Sequence[int]) -> float:
     """Memory of processes, with what is shared divided by those who share it."""
-    lines = (line for pid in pids for line in Path(f"/proc/{pid}/smaps_rollup").open(encoding="ascii"))
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    told = (Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines() for pid in pids)
+    return sum(int(line.split()[1]) for lines in told for line in lines if line.startswith("Pss:")) / 1024
