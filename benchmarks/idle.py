@@ -17,6 +17,8 @@ from treadle.testing import Step, call, say, upstream
 
 CONTAINERS = 200
 TARGET_MIB = 4096
+KERNEL = frozenset({"SUnreclaim", "PageTables", "KernelStack", "Percpu"})
+"""Memory of the kernel, which is in no process."""
 IDLE_S = 5.0
 SETTLE_S = 2.0
 CODE_TYPE, CODE_TOOL = "code_execution_20260120", "litellm_code_execution"
@@ -34,8 +36,8 @@ class Load:
     """Of containers, with those that they are made from."""
     containers_mib: float
     gateway_mib: float
-    available_mib: float
-    """Of the whole machine: what others do is in it, and what the kernel needs for containers."""
+    kernel_mib: float
+    """Of the whole machine: how it grows has what the kernel holds for containers, and what others do."""
     containers_cpu_ms: float
     """In a second of idleness; so is the next."""
     gateway_cpu_ms: float
@@ -121,27 +123,26 @@ def _load(gateway: int) -> Load:
     after = cpu_s(containers), cpu_s([gateway])
     spent = [(end - begin) * 1000 / IDLE_S for begin, end in zip(before, after, strict=True)]
     memory = pss_mib(containers), pss_mib([gateway])
-    return Load(len(containers), *memory, _available_mib(), *spent)
+    return Load(len(containers), *memory, _kernel_mib(), *spent)
 
 
-def _available_mib() -> float:
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) / 1024
+def _kernel_mib() -> float:
+    lines = (line.split() for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+    return sum(int(kib) for name, kib, *_ in lines if name.rstrip(":") in KERNEL) / 1024
 
 
 def _show(loads: Mapping[str, Load]) -> None:
     first = next(iter(loads.values()))
     title(
         "idle containers of a gateway",
-        *("processes", "MiB in all", "gateway", "containers", "for each", "machine's", "CPU ms/s", "gateway"),
+        *("processes", "MiB in all", "gateway", "containers", "for each", "kernel +", "CPU ms/s", "gateway"),
     )
     for name, load in loads.items():
         more = load.containers_mib - first.containers_mib
         each = more / (CONTAINERS - 1) if load is not first else None
         memory = [load.total_mib, load.gateway_mib, load.containers_mib, each]
-        taken = first.available_mib - load.available_mib
-        row(name, [load.processes, *memory, taken, load.containers_cpu_ms, load.gateway_cpu_ms], decimals=1)
-    worst = max(load.total_mib for load in loads.values())
-    print(
-        f"  target: {CONTAINERS} idle containers in less than {TARGET_MIB} MiB; here {worst:,.0f} MiB at most"
-    )
+        kernel = load.kernel_mib - first.kernel_mib
+        row(name, [load.processes, *memory, kernel, load.containers_cpu_ms, load.gateway_cpu_ms], decimals=1)
+    worst = max(load.total_mib + load.kernel_mib - first.kernel_mib for load in loads.values())
+    told = f"{CONTAINERS} idle containers in less than {TARGET_MIB} MiB"
+    print(f"  target: {told}; here {worst:,.0f} MiB, the kernel's too")
