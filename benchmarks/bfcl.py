@@ -243,11 +243,11 @@ def _counted(way: Way, sent: Sent) -> dict[str, object]:
 
 def _show(count: int, rows: Mapping[str, tuple[Way, Sent]], failed: Mapping[str, str]) -> None:
     columns = ("same state", "tool calls", "model calls", "requests", "tokens", "schemas", "results", "turns")
-    title(f"{count} tasks of BFCL's multi-turn base set", *columns, "wall s")
+    title(f"{count} tasks of BFCL's multi-turn base set", *columns, "wall ms")
     for name, (way, sent) in rows.items():
         parts = [sent.schemas, sent.results, sent.turns]
-        values = [way.same, way.calls, sent.requests, way.requests, sum(parts), *parts, way.wall_s]
-        row(f"{name}, of {way.tasks} tasks", values, decimals=1)
+        values = [way.same, way.calls, sent.requests, way.requests, sum(parts), *parts, way.wall_s * 1000]
+        row(f"{name}, {way.tasks} tasks", values, decimals=0)
     print(
         "  the model is an oracle, and takes no time: machinery and tokens are measured, not a model's skill"
     )
