@@ -1,11 +1,13 @@
 """A gateway that ends, however, while programs wait for their callers, and one that goes on in its place."""
 
-import json
+import http.client
+import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,98 @@ def test_a_program_that_waits_goes_on_in_another_process(gateways: Gateways) -> 
         names = " ".join(rest[: 2 * 20])
         assert talk.printed() == f"saw {token} saw {drawn} one\ntwo\n made\n {names}\n"
         assert reply["container"]["id"] == talk.container
+
+
+PROGRAM = """
+import asyncio, os, random, subprocess, time, uuid
+began = time.time()
+open('log', 'a').write('again\\n')
+total = 0
+for number in range({rounds}):
+    mine = uuid.uuid4().hex[:8]
+    names = sorted({{f'{{mine}}-{{n}}' for n in range(3)}})
+    seen = await asyncio.gather(*(look(f'{{name}} {{random.random()}}') for name in {{*names}}))
+    total += sum(int(each) for each in seen)
+    made = subprocess.run(['sh', '-c', 'echo $$; exit 3'], capture_output=True).returncode
+    open('log', 'a').write(f'{{number}} {{made}}\\n')
+assert time.time() >= began
+print(total, open('log').read().split(), token)
+"""
+KILLS = 50  # on each of two databases
+
+
+@dataclass
+class Killer:
+    """Kills a gateway at a random moment while programs run and wait, and starts the next."""
+
+    gateways: Gateways
+    order: random.Random
+    right: int = 0
+    honest: int = 0
+    seen: dict[str, str] = field(default_factory=dict[str, str])
+    """Arguments of the calls of the program at hand, by id."""
+
+    def reply(self, what: str) -> str:
+        return str(len(what) + sum(map(ord, what)))
+
+    def round(self) -> None:
+        """A conversation with one program, whose gateway is killed on the way."""
+        self.seen.clear()
+        rounds = self.order.randint(1, 6)
+        dies_after = self.order.uniform(0, 0.12 * rounds)
+        with self.gateways.running() as (gateway, talk):
+            talk.say("import uuid\ntoken = uuid.uuid4().hex\nprint(token)\nopen('log', 'w').write('once\\n')")
+            token = talk.printed().strip()
+            talk.messages.append({"role": "user", "content": PROGRAM.format(rounds=rounds)})
+            threading.Timer(dies_after, gateway.process.kill).start()
+            ended = self.until_gone(talk)
+            gateway.process.kill()
+            gateway.process.wait()
+        with self.gateways.running(talk) as (_, talk):
+            while not ended:
+                ended = self.one(talk)
+        self.judge(talk, token, rounds)
+
+    def until_gone(self, talk: Talk) -> bool:
+        try:
+            while not self.one(talk):
+                pass
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def one(self, talk: Talk) -> bool:
+        """A request and what it says; whether it was the last."""
+        reply = talk.step()
+        calls = talk.calls()
+        for call in calls:
+            assert call["id"] not in self.seen, "a call that was answered is asked again"
+            self.seen[call["id"]] = call["input"]["what"]
+        if not calls:
+            assert reply["stop_reason"] == "end_turn"
+            return True
+        talk.answer(self.reply)
+        return False
+
+    def judge(self, talk: Talk, token: str, rounds: int) -> None:
+        printed = talk.printed()
+        if "ReplayDiverged" in printed or "could not be made anew" in printed:
+            self.honest += 1
+            return
+        assert len(self.seen) == 3 * rounds, (len(self.seen), rounds)
+        assert len(set(self.seen.values())) == len(self.seen), "the same was asked under two ids"
+        total = sum(int(self.reply(what)) for what in self.seen.values())
+        log = ["once", "again", *(part for number in range(rounds) for part in (str(number), "3"))]
+        assert printed == f"{total} {log} {token}\n"
+        self.right += 1
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_a_gateway_killed_at_any_moment_loses_no_program_and_asks_nothing_twice(
+    kills: int, gateways: Gateways
+) -> None:
+    killer = Killer(gateways, random.Random(9))
+    for _ in range(kills):
+        killer.round()
+    assert killer.right + killer.honest == kills
+    assert killer.right >= kills * 0.9, (killer.right, killer.honest)
