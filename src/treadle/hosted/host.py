@@ -18,7 +18,7 @@ from treadle.execution.journal import MemoryJournal, NoJournal
 from treadle.execution.rules import Rules
 from treadle.hosted.library import Library, Loaded
 from treadle.hosted.log import Log, new_log
-from treadle.hosted.records import BEAT_S, MadeOf, Records, Saved
+from treadle.hosted.records import BEAT_S, Kept, MadeOf, Records, Saved
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.ladder import found, probe
@@ -213,6 +213,25 @@ class Host:
         every = (place for place in self._places.values() if place.container.owner == owner)
         return [place for place in every if not place.container.expired]
 
+    async def kept(self, owner: str) -> Sequence[Kept]:
+        """The containers of `owner` that are not here, and can be made anew, or are in another process."""
+        known = await self.records.listed(owner) if self.records else ()
+        return [each for each in known if each.id not in self._places]
+
+    async def delete(self, container_id: str, owner: str) -> None:
+        """End a container of `owner`, wherever it is written down.
+
+        Raises:
+            ContainerExpired: there is none.
+            ContainerBusy: another process has it.
+        """
+        async with self.claiming(container_id):
+            away = self.records if container_id not in self._places else None
+            if away and await away.claim(container_id, owner):
+                await away.remove([container_id])
+            else:
+                await self.end(self.find(container_id, owner))
+
     async def end(self, place: Place, *, forget: bool = True) -> None:
         """End a container, and what waits or runs in it.
 
@@ -270,7 +289,7 @@ class Host:
         made = await containers.create(owner, folders=folders, packages=packages, seed=seed, id=id_)
         place = Place(made)
         if self.records and not like:
-            shown = [(each.id, each.version, each.folder.digest) for each in skills]
+            shown = [(each.id, each.version, each.folder.name, each.folder.digest) for each in skills]
             place.log = new_log(self.records, made, MadeOf(made.fingerprint, made.seed, packages, shown))
         self._places[made.id] = place
         await self.purge()

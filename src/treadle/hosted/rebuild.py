@@ -171,4 +171,4 @@ async def found(
 
 
 def _wanted(saved: Saved) -> Sequence[Wanted]:
-    return [Wanted(id_, version) for id_, version, _ in saved.made_of.skills]
+    return [Wanted(id_, version) for id_, version, *_ in saved.made_of.skills]

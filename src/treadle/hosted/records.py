@@ -48,7 +48,18 @@ class MadeOf:
     seed: str
     packages: str | None
     skills: Sequence[Sequence[str]] = ()
-    """Of each: its id, its version, and the digest of its folder."""
+    """Of each: its id, its version, the name of its folder, and the digest of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A container that is written down."""
+
+    id: str
+    until: float
+    """When it ends: seconds since 1970."""
+    skills: Sequence[str]
+    """Names of the folders that it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +208,7 @@ class Records:
                 return None
             change = update(containers).where(containers.c.id == container_id).values(holder=self.holder)
             await connection.execute(change)
-        made_of = MadeOf(**cast("Mapping[str, Any]", loads(row.made_of)))
-        return Saved(container_id, owner, made_of, row.made_at, entries)
+        return Saved(container_id, owner, _made_of(row.made_of), row.made_at, entries)
 
     async def _entries(self, connection: AsyncConnection, container_id: str) -> Sequence[Entry]:
         chosen = select(container_entries).where(container_entries.c.container_id == container_id)
@@ -211,19 +221,20 @@ class Records:
         async with self.database.begin() as connection:
             await connection.execute(delete(container_entries).where(*numbered))
 
-    async def listed(self, owner: str) -> Mapping[str, float]:
-        """When the containers of `owner` end, by their ids; the oldest first."""
+    async def listed(self, owner: str) -> Sequence[Kept]:
+        """The containers of `owner`, the oldest first."""
         until = func.max(container_entries.c.until)
         chosen = (
-            select(containers.c.id, until)
+            select(containers.c.id, until, containers.c.made_of)
             .join(container_entries, container_entries.c.container_id == containers.c.id)
             .where(containers.c.owner == owner)
-            .group_by(containers.c.id, containers.c.made_at)
+            .group_by(containers.c.id, containers.c.made_of, containers.c.made_at)
             .having(until > self.now())
             .order_by(containers.c.made_at)
         )
         async with self.database.read() as connection:
-            return {row[0]: row[1] for row in await connection.execute(chosen)}
+            rows = (await connection.execute(chosen)).all()
+        return [Kept(row[0], row[1], [name for *_, name, _ in _made_of(row[2]).skills]) for row in rows]
 
     async def content(self, sha256: str) -> bytes:
         """A content that entries name."""
@@ -264,6 +275,10 @@ async def _remove(connection: AsyncConnection, container_ids: Iterable[str]) -> 
 def sha256_of(data: bytes) -> str:
     """By which a content is found."""
     return hashlib.sha256(data).hexdigest()
+
+
+def _made_of(text: str) -> MadeOf:
+    return MadeOf(**cast("Mapping[str, Any]", loads(text)))
 
 
 def _row(container_id: str, entry: Entry) -> dict[str, object]:

@@ -61,7 +61,7 @@ class Talk:
 
     def hear(self, reply: Raw) -> Raw:
         self.messages.append({"role": "assistant", "content": reply["content"]})
-        self.container = (reply.get("container") or {}).get("id")
+        self.container = reply["container"]["id"] if reply.get("container") else None
         return reply
 
     def say(self, code: str) -> Raw:
@@ -82,14 +82,12 @@ class Talk:
 
     def printed(self) -> str:
         """By the last code that ended."""
-        found = [
-            block["content"]
-            for message in self.messages
-            if isinstance(message["content"], list)
-            for block in message["content"]
-            if block["type"] == "code_execution_tool_result"
+        told = [message["content"] for message in self.messages if message["role"] == "assistant"]
+        blocks: list[Raw] = [block for content in told for block in content]
+        found: list[Raw] = [
+            each["content"] for each in blocks if each["type"] == "code_execution_tool_result"
         ]
-        return found[-1]["stdout"] + found[-1]["stderr"]
+        return str(found[-1]["stdout"] + found[-1]["stderr"])
 
 
 @dataclass
