@@ -29,7 +29,7 @@ SKILL = {
 }
 CODE = """
 import os, core.x
-print(core.x.y, os.listdir('{root}/skills/gif'), open('{root}/workspace/a.csv').read())
+print(core.x.y, os.listdir('{root}/skills/gif'), open('{root}/workspace/in/a.csv').read())
 open('out.txt', 'w').write('made')
 """
 

@@ -10,7 +10,7 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
-from treadle.execution.cell import Cell, CellResult
+from treadle.execution.cell import WORKING, Cell, CellResult
 from treadle.execution.editor import Editor, EditResult
 from treadle.execution.engines import Engines
 from treadle.execution.journal import Recorded
@@ -20,7 +20,7 @@ from treadle.execution.stubs import stubs
 from treadle.sandbox.box import SKILLS
 from treadle.sandbox.container import Container as Sandboxed
 from treadle.sandbox.container import ContainerDied
-from treadle.sandbox.files import Listing
+from treadle.sandbox.files import Collected, Listing, Marks
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.output import OnOutput
 from treadle.sandbox.showing import Held, ShownFolders
@@ -202,6 +202,14 @@ class Container:
         """
         self._checked()
         return await self._editor.edit(asked)
+
+    async def marks(self) -> Marks:
+        """How the working folder is now, for `changes` to tell later what is new in there."""
+        return await self._checked().marks(WORKING)
+
+    async def changes(self, since: Marks) -> Collected:
+        """Files of the working folder that are new or changed, or gone, since then."""
+        return await self._checked().collect(WORKING, since=since)
 
     def _check(self) -> None:
         if self.expired:

@@ -11,8 +11,10 @@ from treadle.errors import StorageError, TreadleError
 from treadle.execution.cell import CellResult
 from treadle.execution.code_tool import MAX_SKIPPED_TOLD, RunsCode
 from treadle.execution.containers import Container
-from treadle.hosted.blocks import CODE_TOOL, Kept, Ran
+from treadle.hosted.blocks import CODE_TOOL
 from treadle.hosted.desk import Desk
+from treadle.hosted.outcomes import CODE, Content, Kept, Ran
+from treadle.sandbox.files import CollectedFile
 from treadle.telemetry import record
 from treadle.tools.toolset import ProgramEnd, Toolset
 
@@ -55,8 +57,8 @@ class HostedCode(RunsCode):
         self.desk = desk
         self.container_id = desk.place.container.id if desk.place else None
         self.limit_s = desk.host.limits.code_s
-        self.last: Ran | None = None
-        """What the last run came to, until somebody takes it."""
+        self.last: Content | None = None
+        """What the last run, command or edit came to, until somebody takes it."""
         self.written: dict[str, Written] = {}
         """By path, as they are now."""
 
@@ -74,19 +76,36 @@ class HostedCode(RunsCode):
         return (await self.desk.ready()).container
 
     async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
-        """Keep the files; what the model reads is what the caller sees."""
+        ran = await self.came_to(result, notes)
+        printed = len(f"{ran.stdout}{ran.stderr}".encode("utf-8", "replace"))
+        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), printed, result.duration_s)
+
+    async def came_to(self, result: CellResult, notes: Sequence[str], name: str = CODE) -> Ran:
+        """Keep the files of code or a command; what the model reads is what the caller sees."""
         told, self.desk.notes[:] = [*notes, *self.desk.notes], []
         if result.timed_out:
             told.append(f"[stopped: the code ran for {self.limit_s:g} s]")
         left = result.skipped[:MAX_SKIPPED_TOLD]
         told += [f"[not handed over: {each.path}: {each.reason}]" for each in left]
-        for path in result.removed:
-            self.written.pop(path, None)
-        kept = [await self._keep(file.path, file.data, told) for file in result.files]
+        kept = await self.changed(result.files, result.removed, told)
         printed = [result.stderr.removesuffix("\n")] if result.stderr else []
-        ran = self.last = Ran(result.stdout, "\n".join([*printed, *told]), result.return_code, kept)
-        printed = len(f"{ran.stdout}{ran.stderr}".encode("utf-8", "replace"))
-        return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), printed, result.duration_s)
+        ran = Ran(result.stdout, "\n".join([*printed, *told]), result.return_code, kept, name)
+        self.last = ran.content
+        return ran
+
+    async def changed(
+        self, files: Sequence[CollectedFile], removed: Sequence[str], told: list[str]
+    ) -> list[Kept]:
+        """Whatever ran changed the working folder: every run of code, command and edit comes by here.
+
+        Args:
+            files: new or changed, by path below the working folder.
+            removed: paths of files that were there.
+            told: what the model reads beside; what went wrong is added.
+        """
+        for path in removed:
+            self.written.pop(path, None)
+        return [await self._keep(file.path, file.data, told) for file in files]
 
     async def _keep(self, path: str, data: bytes, told: list[str]) -> Kept:
         mime_type = guess_type(path)[0] or _UNKNOWN

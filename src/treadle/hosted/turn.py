@@ -17,7 +17,7 @@ from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import InvalidArgument
 from treadle.hosted.aside import aside
-from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, code_result, skill_result, use_id
+from treadle.hosted.blocks import FILES, METADATA, result, use_id
 from treadle.hosted.code import HostedCode
 from treadle.hosted.outgoing import Outgoing, tell_again
 from treadle.hosted.steps import HandedOver, Steps
@@ -227,12 +227,9 @@ class Turn:
         if call_id in self._results:
             return
         self._results.add(call_id)
-        out = self.steps.out
-        if self.steps.shown[call_id] != CODE_TOOL:
-            await out.whole(skill_result(call_id, output))
-            return
-        ran, self.code.last = self.code.last, None
-        await out.whole(code_result(call_id, ran or Ran(stderr=output, return_code=1)))
+        content, self.code.last = self.code.last, None
+        why = "unavailable" if self.is_over else "invalid_tool_input"
+        await self.steps.out.whole(result(self.steps.shown[call_id], call_id, output, content, why))
 
     async def _reply(self, reason: StopReason, beside: Mapping[str, object]) -> Reply:
         desk, spending = self.code.desk, self.run.spending
