@@ -84,7 +84,7 @@ class HostedCode(RunsCode):
         """Keep the files of code or a command; what the model reads is what the caller sees."""
         told, self.desk.notes[:] = [*notes, *self.desk.notes], []
         if result.timed_out:
-            told.append(f"[stopped: the code ran for {self.limit_s:g} s]")
+            told.append(f"[stopped: it ran for {self.limit_s:g} s]")
         left = result.skipped[:MAX_SKIPPED_TOLD]
         told += [f"[not handed over: {each.path}: {each.reason}]" for each in left]
         kept = await self.changed(result.files, result.removed, told)
