@@ -282,7 +282,7 @@ def test_results_of_a_shell_and_of_an_editor_may_have_any_shape(name: str, conte
 
 
 def test_what_ran_at_a_provider_goes_on_here_as_what_ran_here() -> None:
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "f()"}},
         {"type": "server_tool_use", "id": "srvtoolu_2", "name": "web_search", "input": {"query": "x"}},
         {

@@ -41,7 +41,8 @@ def edit(command: str, path: str, **more: Any) -> Step:
 
 def request(*messages: Message, **more: Any) -> ModelRequest:
     """One that declares a code execution tool, and names no skills."""
-    return ModelRequest("m", messages or (user("go"),), **{"tools": TOOLS, **more})
+    given: dict[str, Any] = {"tools": TOOLS, **more}
+    return ModelRequest("m", messages or (user("go"),), **given)
 
 
 def contents(reply: Reply) -> list[Any]:
