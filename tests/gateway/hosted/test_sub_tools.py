@@ -48,6 +48,11 @@ def results(answer: Answer) -> list[dict[str, Any]]:
     return [block["content"] for block in blocks_of(answer) if block["type"].endswith("_tool_result")]
 
 
+def messages_of(request: Any) -> str:
+    """As JSON: those that an upstream got."""
+    return json.dumps(request.body["messages"])
+
+
 @every_way
 async def test_a_client_sees_the_sub_tools_of_the_code_tool_and_goes_on_from_them(
     kind: str, wire: str, shop: Shop, *, streamed: bool
@@ -97,7 +102,7 @@ async def test_a_conversation_goes_on_at_an_upstream_of_the_other_wire_and_witho
             sent = [GO, answer.again, GO]
             assert (await client.ask(sent, answer.container, OURS, **TOOLS)).text == "With."
             assert (await client.ask(sent, None)).text == "Without."
-            told, words = (json.dumps(each.body["messages"]) for each in serving.fake.requests)
+            told, words = map(messages_of, serving.fake.requests)
 
         assert told.count(f'"name": "{BASH}"') == 3
         assert told.count(f'"name": "{EDITOR}"') == 4
@@ -186,7 +191,8 @@ def recorded(name: str) -> list[dict[str, Any]]:
     if not FOLDER.is_dir():
         pytest.skip(f"no recordings at {FOLDER}")
     raw: Any = json.loads((FOLDER / name).read_text("utf-8"))
-    return (raw[0]["response"] if isinstance(raw, list) else raw)["content"]
+    answer: Any = raw if "content" in raw else raw[0]["response"]
+    return answer["content"]
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -200,7 +206,7 @@ async def test_a_conversation_that_ran_code_at_its_provider_goes_on_here(
         assert isinstance(client, MessagesClient)
         sent = [GO, {"role": "assistant", "content": content}, GO]
         answer = await client.ask(sent, None, OURS, **TOOLS)
-        told = json.dumps(serving.fake.requests[0].body["messages"])
+        told = messages_of(serving.fake.requests[0])
 
     assert answer.text == "Fine."
     assert results(answer)[0]["stdout"] == "on\n"
