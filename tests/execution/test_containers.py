@@ -17,7 +17,8 @@ import treadle
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
 from treadle.execution.cell import MAX_CODES, Cell
-from treadle.execution.containers import Container, Containers
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
 from treadle.execution.rules import Rules
 from treadle.sandbox.container import ContainerDied

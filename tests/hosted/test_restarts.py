@@ -16,7 +16,7 @@ from treadle.conversation.blocks import Message, ToolResult, user
 from treadle.conversation.request import ModelRequest, NativeTool, Reply, ToolSpec
 from treadle.errors import ContainerBusy, ContainerExpired, InvalidArgument
 from treadle.execution.rules import Rules
-from treadle.hosted.blocks import CODE_TOOL
+from treadle.hosted.blocks import BASH_TOOL, CODE_TOOL, EDITOR_TOOL
 from treadle.hosted.host import Host, HostLimits
 from treadle.hosted.library import Library
 from treadle.hosted.records import ALIVE_S, Records
@@ -411,3 +411,19 @@ async def rows(database: Database, *tables: str) -> dict[str, int]:
         for table in tables or ("containers", "container_entries", "container_blobs"):
             counted[table] = (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()
     return counted
+
+
+async def test_what_a_shell_and_an_editor_did_is_there_too(street: Street) -> None:
+    script = [
+        call(BASH_TOOL, command="echo one > a.txt; mkdir -p deep; echo x > deep/gone"),
+        call(EDITOR_TOOL, command="str_replace", path="a.txt", old_str="one", new_str="two"),
+        call(BASH_TOOL, command="rm deep/gone"),
+        runs("print(await look('a'))"),
+    ]
+    async with street.host() as house:
+        await street.ask(house, script)
+    street.answer()
+    read = "import os\nprint(open('a.txt').read(), sorted(os.listdir('deep')))"
+    async with street.host() as house:
+        reply = await street.ask(house, [runs(read), say("So.")])
+        assert [each["stdout"] for each in results(reply)] == ["saw a\n", "two\n []\n"]

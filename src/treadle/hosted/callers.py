@@ -11,6 +11,7 @@ from treadle.models.programmatic import callers, is_code_tool
 from treadle.tools.toolset import ToolOutput, ToolPolicy
 
 _OLD = "code_execution_20250825"
+_PYTHON_ALONE = "code_execution_20250522"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +67,9 @@ def caller_of(tools: Sequence[AnyTool]) -> str:
     """The `type` that calls of code have, by the code execution tool of a request."""
     old = any(is_code_tool(tool) and cast("NativeTool", tool).raw.get("type") == _OLD for tool in tools)
     return _OLD if old else CALLER
+
+
+def has_sub_tools(tools: Sequence[AnyTool]) -> bool:
+    """Whether a request has a code execution tool that brings a shell and a text editor."""
+    kinds = [cast("NativeTool", tool).raw.get("type") for tool in tools if is_code_tool(tool)]
+    return any(kind != _PYTHON_ALONE for kind in kinds)

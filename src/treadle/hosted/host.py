@@ -13,7 +13,8 @@ from anyio import to_thread
 
 from treadle.conversation.native_code import now
 from treadle.errors import ContainerExpired, StorageError
-from treadle.execution.containers import Container, Containers
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
 from treadle.execution.journal import MemoryJournal, NoJournal
 from treadle.execution.rules import Rules
 from treadle.hosted.library import Library, Loaded

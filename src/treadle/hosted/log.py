@@ -8,7 +8,7 @@ from treadle.conversation.blocks import ToolResult
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerBusy
 from treadle.execution.cell import Cell, CellResult
-from treadle.execution.containers import Container
+from treadle.execution.container import Container
 from treadle.execution.journal import Answered, Called
 from treadle.hosted.aside import aside
 from treadle.hosted.records import Entry, Kind, MadeOf, Records, Saved, sha256_of

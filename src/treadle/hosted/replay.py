@@ -1,16 +1,21 @@
 """A program that waited when its process ended: it runs again, and its calls get the answers of before."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from treadle.conversation.blocks import ToolCall, ToolResult
+from treadle.conversation.blocks import Message, ToolCall, ToolResult
+from treadle.conversation.history import History
 from treadle.errors import InvalidArgument
 from treadle.hosted.asked import Wanted
 from treadle.hosted.records import Entry
-from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Need
+from treadle.loop.run import Finished, Run
+from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Need, Waiting
 from treadle.wire.json_text import dumps
 
+LOOK_AGAIN_S = 0.05
 PATIENCE_S = 10.0
 """How long code may do something else before it makes a call that it had made."""
 DIVERGED = (
@@ -191,3 +196,66 @@ def _calls(own: Sequence[Entry], late_after_s: float, now: float) -> Iterator[_A
                 asked.answer is None and now > entry.body["asked_at"] + late_after_s
             )
             yield asked
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """A conversation whose last reply waits for a program."""
+
+    history: History
+    handed: Sequence[ToolCall]
+    """Calls of that reply that are the caller's."""
+    others: Mapping[str, ToolResult]
+    """What the caller has answered to these."""
+
+
+def left_open(messages: Sequence[Message], replay: Replay, is_own: Callable[[str], bool]) -> LeftOpen:
+    """The conversation as it was when its process ended.
+
+    Args:
+        messages: as a model knows them, with no result of the program.
+        replay: of the program.
+        is_own: whether a tool of this name runs here.
+    """
+    at = max(n for n, each in enumerate(messages) if replay.program in {call.id for call in each.calls})
+    results = {each.call_id: each for message in messages[at + 1 :] for each in message.results}
+    reply = messages[at]
+    handed = [call for call in reply.calls if not is_own(call.name)]
+    blocks = [
+        replace(block, arguments=dumps({"code": replay.code}))
+        if isinstance(block, ToolCall) and block.id == replay.program
+        else block
+        for block in reply.blocks
+        if block not in handed
+    ]
+    history = History(messages[:at])
+    for call in history.add_reply(replace(reply, blocks=tuple(blocks))).calls:
+        if call.id in results:
+            history.answer(results[call.id])
+    return LeftOpen(history, handed, {call.id: results[call.id] for call in handed if call.id in results})
+
+
+async def caught_up(
+    run: Run, waiting: Waiting, replay: Replay
+) -> tuple[Finished | Waiting, Mapping[str, ToolCall]]:
+    """Answer what was answered before, until code is where it was when its process ended.
+
+    Returns:
+        What comes then, and the calls that wait, by the ids under which the caller knows them.
+    """
+    give_up_at = time.monotonic() + PATIENCE_S
+    outcome: Finished | Waiting = waiting
+    while isinstance(outcome, Waiting) and (program := run.program):
+        given, late = replay.give(outcome.needs)
+        for call_id in late:
+            program.give_up(call_id)
+        if not given and not late:
+            if not replay.missing:
+                break
+            if program.is_idle or time.monotonic() > give_up_at:
+                program.stop(replay.missing)
+            await asyncio.sleep(LOOK_AGAIN_S)
+        outcome = await run.advance(given)
+    pending = replay.pending
+    known = {told: now for now, told in replay.told.items() if told in pending}
+    return outcome, {told: replace(pending[told], id=now) for told, now in known.items()}

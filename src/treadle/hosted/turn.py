@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import sub
-from typing import TypeGuard, cast
+from typing import cast
 
 import anyio
 
@@ -20,19 +20,17 @@ from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import ContainerBusy, InvalidArgument, StorageError
 from treadle.hosted.aside import aside
-from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, code_result, known_id, skill_result, use_id
+from treadle.hosted.blocks import FILES, METADATA, known_id, result, use_id
 from treadle.hosted.code import HostedCode
 from treadle.hosted.log import Log
 from treadle.hosted.outgoing import Outgoing, tell_again
-from treadle.hosted.replay import PATIENCE_S, Replay
+from treadle.hosted.replay import Replay, caught_up, left_open
 from treadle.hosted.steps import HandedOver, Steps
 from treadle.loop.run import Finished, Run
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Waiting
 from treadle.models.base import OnDelta
 from treadle.telemetry import record
 from treadle.wire.json_text import dumps
-
-LOOK_AGAIN_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -169,27 +167,11 @@ class Turn:
         self._pauses = replay.rounds
         texts = (each.text for each in self.answered.values())
         self._result_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
-        at = max(n for n, each in enumerate(messages) if replay.program in {call.id for call in each.calls})
-        results = {
-            block.call_id: block for each in messages[at + 1 :] for block in each.blocks if _is_result(block)
-        }
-        own: list[Block] = []
-        for block in messages[at].blocks:
-            if isinstance(block, ToolCall) and not self.steps.is_own(block.name):
-                self.steps.handed.append(block)
-                continue
-            if isinstance(block, ToolCall) and block.id == replay.program:
-                block = replace(block, arguments=dumps({"code": replay.code}))
-            own.append(block)
-        self._others = {call.id: results[call.id] for call in self.steps.handed if call.id in results}
-        history = History(messages[:at])
-        reply = history.add_reply(replace(messages[at], blocks=tuple(own)))
-        for call in reply.calls:
-            if call.id in results:
-                history.answer(results[call.id])
-            else:
-                self.steps.shown[call.id] = call.name
-        return history
+        unfinished = left_open(messages, replay, self.steps.is_own)
+        self.steps.handed.extend(unfinished.handed)
+        self._others = dict(unfinished.others)
+        self.steps.shown |= {call.id: call.name for call in unfinished.history.open_calls}
+        return unfinished.history
 
     async def _play(self, wall_s: float) -> Reply:
         try:
@@ -240,7 +222,10 @@ class Turn:
         with suppress(HandedOver):
             outcome = await self.run.advance(given)
             if isinstance(outcome, Waiting) and self.code.replay:
-                outcome = await self._replayed(outcome, self.code.replay)
+                outcome, told = await caught_up(self.run, outcome, self.code.replay)
+                if isinstance(outcome, Waiting):
+                    self.code.replay = None
+                    self.pending = dict(told)
             return outcome
         if self._others.keys() < {call.id for call in self.steps.handed}:
             return None
@@ -248,30 +233,6 @@ class Turn:
         self.run.history.join_calls(self.steps.handed, self._others.values())
         self.steps.handed, self._others = [], {}
         return await self._advance()
-
-    async def _replayed(self, waiting: Waiting, replay: Replay) -> Finished | Waiting:
-        """Answer what was answered before, until code is where it was when its process ended."""
-        loop = asyncio.get_running_loop()
-        outcome: Finished | Waiting = waiting
-        give_up_at = loop.time() + PATIENCE_S
-        while isinstance(outcome, Waiting) and (program := self.run.program) and self.code.replay:
-            given, late = replay.give(outcome.needs)
-            for call_id in late:
-                program.give_up(call_id)
-            if not given and not late:
-                if not replay.missing:
-                    self.code.replay = None
-                    self.pending = {
-                        told: replace(replay.pending[told], id=now)
-                        for now, told in replay.told.items()
-                        if told in replay.pending
-                    }
-                    break
-                if program.is_idle or loop.time() > give_up_at:
-                    program.stop(replay.missing)
-                await asyncio.sleep(LOOK_AGAIN_S)
-            outcome = await self.run.advance(given)
-        return outcome
 
     async def _end(self) -> Sequence[events.Event]:
         self.is_over = True
@@ -348,12 +309,9 @@ class Turn:
         if call_id in self._results:
             return
         self._results.add(call_id)
-        out = self.steps.out
-        if self.steps.shown[call_id] != CODE_TOOL:
-            await out.whole(skill_result(call_id, output))
-            return
-        ran, self.code.last = self.code.last, None
-        await out.whole(code_result(call_id, ran or Ran(stderr=output, return_code=1)))
+        content, self.code.last = self.code.last, None
+        why = "unavailable" if self.is_over else "invalid_tool_input"
+        await self.steps.out.whole(result(self.steps.shown[call_id], call_id, output, content, why))
 
     async def _reply(self, reason: StopReason, beside: Mapping[str, object]) -> Reply:
         desk, spending = self.code.desk, self.run.spending
@@ -415,10 +373,6 @@ class Turn:
         """The provider's, where nothing ran here."""
         last = self.steps.last
         return last.container if last else None
-
-
-def _is_result(block: Block) -> TypeGuard[ToolResult]:
-    return isinstance(block, ToolResult)
 
 
 def _counts(usage: Usage) -> Sequence[int]:
