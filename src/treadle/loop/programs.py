@@ -23,7 +23,7 @@ from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, CodeCall, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
 
-GATHER_S = 0.02
+GATHER_S = 0.05
 """Seconds without another call after which a program waits that does not say so itself: calls that it
 gathered are asked together.
 """
