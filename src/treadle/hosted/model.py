@@ -1,6 +1,6 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,6 +13,7 @@ from treadle.hosted.aside import aside
 from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import CODE_TOOL, as_calls, waiting
 from treadle.hosted.callers import Roles, caller_of, roles
+from treadle.hosted.checks import check_conversation
 from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
 from treadle.hosted.host import Caller, Host, Place
@@ -75,6 +76,7 @@ class Hosted:
             ContainerExpired: the container is not there.
             ModelError: as of any model.
         """
+        check_conversation(request)
         asked = read_asked(request.extra.get("container"))
         place = self._place(asked)
         pending = waiting(request.messages)
@@ -85,7 +87,8 @@ class Hosted:
             turn = cast("Turn", place.turn)
             if turn.model != (self.named or self.name):
                 raise InvalidArgument(f"the code that waits is of model {turn.model!r}: go on with that")
-            results = answers(request, turn.pending.keys(), turn.known)
+            results = answers(request, turn.waiting, turn.direct, turn.answered)
+            turn.redefine(_roles(request, {CODE_TOOL, *turn.steps.skills}))
             self._turn = turn
             return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
         self._turn = turn = await self._new_turn(request, asked, place, on_delta)
@@ -101,13 +104,10 @@ class Hosted:
         if request.extra.get("n") not in (None, 1):
             raise InvalidArgument("n must be 1 where code runs: one answer has one container")
         sent = for_provider(request, hosted=True)
-        who = roles(sent.tools)
         desk = await self._desk(asked, place)
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
+        who = _roles(request, {CODE_TOOL, *names.values()})
         code = HostedCode(desk, who)
-        taken = {CODE_TOOL, *names.values()}
-        if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
-            raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
         uploads = Uploads(self._fetch, desk.root, desk.place.uploaded if desk.place else {})
         messages = as_calls(await uploads.without(request.messages), names)
         desk.uploads = uploads.files
@@ -116,31 +116,21 @@ class Hosted:
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
             native = {**native, "id": known}
-        of_code = {tool.spec.name for tool in who.of_code}
-        direct = {tool.name for tool in who.direct if isinstance(tool, ToolSpec)}
-        steps = Steps(
-            self.inner,
-            replace(sent, tools=who.direct),
-            Outgoing(on_delta),
-            desk,
-            {name: skill for skill, name in names.items()},
-            on_delta is not None,
-            frozenset(of_code - direct),
-            native,
-        )
+        skills = {name: skill for skill, name in names.items()}
+        steps = Steps(self.inner, sent, Outgoing(on_delta), desk, skills, on_delta is not None, native)
+        steps.take(who)
         named = self.named or self.name
         turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named)
-        turn.run = Run(self._plan(steps, code, who), History(messages), turn.hear)
+        turn.run = Run(self._plan(steps, code), History(messages), turn.hear)
         return turn
 
-    def _plan(self, steps: Steps, code: HostedCode, who: Roles) -> Plan:
+    def _plan(self, steps: Steps, code: HostedCode) -> Plan:
         desk, limits = code.desk, self.host.limits
         tools = [SkillTool(skill, desk.location(skill)) for skill in desk.skills]
         placed = [Placed(skill.package, desk.location(skill), tool_name(skill.id)) for skill in desk.skills]
         return Plan(
             steps,
             (SkillTools(tools), code),
-            parameters={"tools": who.direct},
             limits=Limits(max_turns=limits.iterations, max_cost=limits.max_cost),
             price=self.price,
             told=(told(placed),) if placed else (),
@@ -167,3 +157,10 @@ class Hosted:
         if self.host.files is None:
             raise InvalidArgument(f"there is no store of files here, and so no file {file_id[:80]!r}")
         return await self.host.files.fetch(self.caller.owner, file_id)
+
+
+def _roles(request: ModelRequest, own: Collection[str]) -> Roles:
+    """Who may call which of the caller's tools, of which none is named as one of `own`."""
+    if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in own]:
+        raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
+    return roles(for_provider(request, hosted=True).tools)
