@@ -74,6 +74,7 @@ class Hosted:
             InvalidArgument: what the request asks cannot be.
             SkillNotFound: a skill is not there.
             ContainerExpired: the container is not there.
+            TooManyContainers: there is no room for one.
             ModelError: as of any model.
         """
         check_conversation(request)
@@ -104,6 +105,8 @@ class Hosted:
         if request.extra.get("n") not in (None, 1):
             raise InvalidArgument("n must be 1 where code runs: one answer has one container")
         sent = for_provider(request, hosted=True)
+        if place is None:
+            self.host.check_room(self.caller.owner)
         desk = await self._desk(asked, place)
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
         who = _roles(request, {CODE_TOOL, *names.values()})
@@ -136,6 +139,7 @@ class Hosted:
             told=(told(placed),) if placed else (),
             max_parallel=MAX_PENDING,
             answer_s=limits.answer_s,
+            max_calls=limits.calls,
         )
 
     def _place(self, asked: Asked) -> Place | None:

@@ -281,7 +281,10 @@ class Run:
 
     async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
         if self._program is None:
-            self._program = Running(tool, ready, self._calls, self.plan.max_parallel, self.plan.answer_s)
+            plan = self.plan
+            self._program = Running(
+                tool, ready, self._calls, plan.max_parallel, plan.answer_s, plan.max_calls
+            )
         program = self._program
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
