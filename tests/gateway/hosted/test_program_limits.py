@@ -154,7 +154,7 @@ def cpu_s(pids: set[int]) -> float:
     """Seconds of processor time that processes have taken."""
     taken = 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         taken += int(fields[11]) + int(fields[12])
     return taken / 100
 

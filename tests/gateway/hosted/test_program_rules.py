@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from tests.gateway.hosted.conftest import Shop
-from tests.gateway.hosted.programs import CODE, Loop, ToolOfClient
+from tests.gateway.hosted.programs import CODE, Loop, Raw, ToolOfClient
 from tests.gateway.hosted.test_program_answers import blocks, content, ends_well, refused, script
 from treadle.testing import call, say
 
 LOOK = ToolOfClient("look", "what", lambda what: f"saw {what}")
 FIND = ToolOfClient("find", "what", lambda what: f"found {what}")
 SEND = ToolOfClient("send", "what", lambda what: f"sent {what}", ("direct",))
-PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+PICTURE: Raw = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+}
 each_client = pytest.mark.parametrize(("kind", "wire"), [("anthropic", "chat"), ("openai", "messages")])
 every_client = pytest.mark.parametrize("kind", ["anthropic", "openai"])
 every_wire = pytest.mark.parametrize("wire", ["chat", "messages"])
@@ -108,8 +111,18 @@ async def test_ids_that_no_response_had_are_refused(shop: Shop, kind: str) -> No
         "name": "code_execution",
         "input": {"code": "1"},
     }
-    outcome = {"type": "code_execution_result", "stdout": "", "stderr": "", "return_code": 0, "content": []}
-    result = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_treadle_a1", "content": outcome}
+    outcome: Raw = {
+        "type": "code_execution_result",
+        "stdout": "",
+        "stderr": "",
+        "return_code": 0,
+        "content": [],
+    }
+    result: Raw = {
+        "type": "code_execution_tool_result",
+        "tool_use_id": "srvtoolu_treadle_a1",
+        "content": outcome,
+    }
     said: list[list[Any]] = [[strange], [{**result, "tool_use_id": "srvtoolu_treadle_"}]]
     async with shop.serving([], "messages") as serving:
         loop = Loop(serving.client(kind), [LOOK])
@@ -225,3 +238,14 @@ async def test_a_call_of_the_model_may_have_an_image_where_code_may_not(
         loop.messages += [message]
         assert (await loop.step()).text == "Done."
         assert PICTURE["source"]["data"] in json.dumps(serving.fake.requests[-1].body)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@every_wire
+async def test_texts_of_several_steps_stand_apart_on_chat_completions(
+    shop: Shop, wire: str, *, streamed: bool
+) -> None:
+    steps = [say("I look.") + call(CODE, code="print(1)"), say("Again: ") + call(CODE, code="2"), say("So.")]
+    async with shop.serving(steps, wire) as serving:
+        loop = Loop(serving.client("openai", streamed=streamed), [LOOK])
+        assert (await loop.step()).text == "I look.\nAgain: So."
