@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import openai
 import pytest
 
 from tests.gateway.hosted.conftest import Shop
@@ -66,6 +67,20 @@ async def test_calls_one_at_a_time_and_a_forced_call_of_code_are_refused_in_the_
         assert (code, words in said) == (400, True), said
         code, said = await refused(loop, [], None, tool_choice=forced)
         assert (code, "tool_choice forces look, which only code may call" in said) == (400, True), said
+        assert serving.fake.requests == []
+
+
+@every_client
+async def test_a_tool_that_the_provider_runs_is_none_for_code_that_runs_here(shop: Shop, kind: str) -> None:
+    web = {
+        "type": "web_search_20260209",
+        "name": "web_search",
+        "allowed_callers": ["code_execution_20260120"],
+    }
+    async with shop.serving([], "messages") as serving:
+        loop = Loop(serving.client(kind), [LOOK])
+        code, said = await refused(loop, [], None, tools=[*loop.options["tools"], web])
+        assert (code, "web_search is run by the provider" in said) == (400, True), said
         assert serving.fake.requests == []
 
 
@@ -249,3 +264,89 @@ async def test_texts_of_several_steps_stand_apart_on_chat_completions(
     async with shop.serving(steps, wire) as serving:
         loop = Loop(serving.client("openai", streamed=streamed), [LOOK])
         assert (await loop.step()).text == "I look.\nAgain: So."
+
+
+# What clients leave out, and how results may be written
+
+
+@pytest.mark.parametrize("kept", [{"caller", "provider_specific_fields"}, {"caller"}, set[str]()])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_client_of_chat_completions_may_keep_no_more_than_its_library_knows(
+    shop: Shop, kept: set[str], *, streamed: bool
+) -> None:
+    steps = [call(CODE, code="a = await look('a')\nprint(a, await look('b'))"), say("Two.")]
+    fields = {"id", "type", "function", *kept}
+    async with shop.serving(steps, "chat") as serving:
+        loop = Loop(serving.client("openai", streamed=streamed), [LOOK])
+        while (await loop.step()).calls:
+            said = loop.messages.pop()
+            calls = [{name: each[name] for name in fields & each.keys()} for each in said["tool_calls"]]
+            results = loop.results()
+            loop.messages += [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+        assert [run["stdout"] for run in loop.answers[-1].runs] == ["saw a saw b\n"]
+        assert len(loop.answers) == 3
+
+
+async def test_on_chat_completions_the_message_names_the_container_too(shop: Shop) -> None:
+    async with shop.serving([call(CODE, code="print(await look('a'))"), say("So.")], "chat") as serving:
+        loop = Loop(serving.client("openai"), [LOOK])
+        first = await loop.step()
+        loop.messages += loop.results()
+        bare = [
+            {name: each[name] for name in ("id", "type", "function", "caller")}
+            for each in first.again["tool_calls"]
+        ]
+        nameless = [loop.messages[0], {"role": "assistant", "tool_calls": bare}, *loop.messages[2:]]
+        with pytest.raises(openai.BadRequestError, match="container"):
+            await loop.client.ask(nameless, None, loop.more, **loop.options)
+        last = await loop.client.ask(loop.messages, None, loop.more, **loop.options)
+        assert [run["stdout"] for run in last.runs] == ["saw a\n"]
+
+
+async def test_words_after_results_of_role_tool_are_refused(shop: Shop) -> None:
+    async with shop.serving(script(), "chat") as serving:
+        loop = Loop(serving.client("openai"), [LOOK])
+        await loop.step()
+        for words in (
+            [{"role": "user", "content": "And hurry."}],
+            [{"role": "assistant", "content": "Well"}],
+        ):
+            code, _ = await refused(loop, [*loop.results(), *words])
+            assert code == 400
+        await ends_well(loop)
+
+
+@each_client
+async def test_several_texts_of_a_result_are_lines_of_one(shop: Shop, kind: str, wire: str) -> None:
+    async with shop.serving([call(CODE, code="print(repr(await look('a')))"), say("So.")], wire) as serving:
+        loop = Loop(serving.client(kind), [LOOK], blocks=True)
+        await loop.step()
+        (message,) = loop.results()
+        message["content"][0]["content"] = [{"type": "text", "text": text} for text in ("one", "two")]
+        loop.messages += [message]
+        assert [run["stdout"] for run in (await loop.step()).runs] == ["'one\\ntwo'\n"]
+
+
+@each_client
+async def test_a_tool_whose_name_is_none_of_python_has_one_in_code(shop: Shop, kind: str, wire: str) -> None:
+    tool = ToolOfClient("get-weather", "what", lambda what: f"sun in {what}")
+    async with shop.serving(
+        [call(CODE, code="print(await get_weather('Rome'))"), say("So.")], wire
+    ) as serving:
+        loop = Loop(serving.client(kind), [tool])
+        await loop.step()
+        assert [each["name"] for each in loop.calls()] == ["get-weather"]
+        loop.messages += loop.results()
+        assert [run["stdout"] for run in (await loop.step()).runs] == ["sun in Rome\n"]
+        assert "async def get_weather(" in json.dumps(serving.fake.requests[0].body)
+
+
+@pytest.mark.parametrize("extra", [{"caller": {"type": "direct"}}, {}])
+async def test_who_called_may_be_left_out_of_what_the_model_called(shop: Shop, extra: dict[str, Any]) -> None:
+    async with shop.serving(script(), "chat") as serving:
+        loop = Loop(serving.client("anthropic"), [LOOK])
+        await loop.step()
+        said: Any = loop.messages[-1]
+        use = {name: value for name, value in said["content"][0].items() if name != "caller"}
+        loop.messages[-1] = {**said, "content": [{**use, **extra}, *said["content"][1:]]}
+        await ends_well(loop)

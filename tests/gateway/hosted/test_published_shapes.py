@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from anthropic import beta_async_tool
 
-from tests.gateway.hosted.conftest import ChatClient, MessagesClient, Serving, Shop, every_way
+from tests.gateway.hosted.conftest import ChatClient, Serving, Shop, every_way
 from tests.gateway.hosted.programs import CODE, CODE_TOOL, OURS, Loop, Shape, shapes
 from treadle.conversation.blocks import EMPTY
 from treadle.testing import call, say
@@ -186,14 +187,24 @@ async def test_a_client_of_chat_completions_answers_by_blocks_of_messages_too(
     assert len(loop.answers) == 6
 
 
-async def test_the_older_tool_names_its_own_version_as_the_caller(shop: Shop) -> None:
+@every_way
+@pytest.mark.parametrize(
+    ("version", "caller"),
+    [
+        ("code_execution_20250825", "code_execution_20250825"),
+        ("code_execution_20260521", "code_execution_20260120"),
+    ],
+)
+async def test_the_caller_is_named_by_the_version_of_the_tool(
+    kind: str, wire: str, shop: Shop, version: str, caller: str, *, streamed: bool
+) -> None:
     made = shapes()["early stop"]
-    old = "code_execution_20250825"
-    tool = type(made.tool)(made.tool.name, made.tool.argument, made.tool.run, (old,))
-    async with shop.serving([call(CODE, code=made.code), say("eu-west.")], "chat") as serving:
-        client = MessagesClient(serving.anthropic, streamed=False)
-        loop = Loop(client, [tool], code_tool={"type": old, "name": "code_execution"})
-        await loop.step()
-        assert loop.calls()[0]["caller"]["type"] == old
-        loop.messages += loop.results()
-        assert (await loop.to_the_end()).runs[0]["stdout"] == made.printed
+    for allowed in (version, "code_execution_20260120"):
+        tool = replace(made.tool, callers=(allowed,))
+        async with shop.serving([call(CODE, code=made.code), say("eu-west.")], wire) as serving:
+            client = serving.client(kind, streamed=streamed)
+            loop = Loop(client, [tool], code_tool={"type": version, "name": "code_execution"})
+            await loop.step()
+            assert loop.calls()[0]["caller"]["type"] == caller
+            loop.messages += loop.results()
+            assert (await loop.to_the_end()).runs[0]["stdout"] == made.printed
