@@ -281,10 +281,8 @@ class Run:
 
     async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
         if self._program is None:
-            plan = self.plan
-            self._program = Running(
-                tool, ready, self._calls, plan.max_parallel, plan.answer_s, plan.max_calls
-            )
+            bounds = self.plan.max_parallel, self.plan.answer_s, self.plan.max_calls
+            self._program = Running(tool, ready, self._calls, *bounds)
         program = self._program
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
