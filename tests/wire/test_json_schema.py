@@ -262,13 +262,13 @@ def test_a_reference_to_what_it_stands_in_is_found(schema: dict[str, Any]) -> No
     assert contains_itself(schema)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": {}}},
-        {"properties": {"a": {"$ref": "#/$defs/nowhere"}, "b": {"$ref": "https://example.com/#/a"}}},
-        {"properties": {"a": {"$ref": "#/properties/b/0"}, "b": [{}]}},
-    ],
-)
+OTHERS: list[dict[str, Any]] = [
+    {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": {}}},
+    {"properties": {"a": {"$ref": "#/$defs/nowhere"}, "b": {"$ref": "https://example.com/#/a"}}},
+    {"properties": {"a": {"$ref": "#/properties/b/0"}, "b": [{}]}},
+]
+
+
+@pytest.mark.parametrize("schema", OTHERS)
 def test_other_references_are_none_to_itself(schema: dict[str, Any]) -> None:
     assert not contains_itself(schema)
