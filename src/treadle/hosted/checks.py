@@ -28,7 +28,7 @@ def check_conversation(request: ModelRequest) -> None:
         for place, block in enumerate(message.blocks):
             if isinstance(block, Opaque) and is_ours(block):
                 _check_own(block, f"{at}.content.{place}", message.role)
-        if message.wire == WIRE:  # clients of another wire keep calls alone
+        if request.wire == WIRE:  # clients of another wire may keep calls alone
             sources.update(use_ids(message))
             _check_sources(message, at, sources)
     if not any(map(is_code_tool, request.tools)) and waiting(messages):
