@@ -52,7 +52,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
 
 
 def without_ids(reply: Reply) -> object:
-    return replace(reply, container=None)
+    return replace(reply, id="", container=None)
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -89,8 +89,8 @@ class Containers:
             raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         seed = checked_seed(seed)
         await self.sweep()
-        if self._rules.makes_room:
-            await self._end_idle(owner)
+        if spare := self._spare(owner):
+            await self._end(spare)
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
@@ -113,29 +113,41 @@ class Containers:
             held.let_go()
             raise
 
-    async def _end_idle(self, owner: str) -> None:
-        """At a limit, end the one that was not used for longest, of those in which nothing runs."""
-        idle = sorted((each for each in self._known.values() if not each.is_busy), key=lambda each: each.used)
+    def check_room(self, owner: str) -> None:
+        """Whether `create` would give `owner` a container, as things are.
+
+        Raises:
+            TooManyContainers: there are as many as are allowed.
+        """
+        self._check_room(owner, self._spare(owner))
+
+    def _spare(self, owner: str) -> Container | None:
+        """At a limit, the one to end that was not used for longest, of those in which nothing runs."""
+        if not self._rules.makes_room:
+            return None
+        every = [each for each in self._known.values() if not each.is_busy and not each.expired]
+        idle = sorted(every, key=lambda each: each.used)
         own = [each for each in idle if each.owner == owner]
         if own and self._owned(owner) >= self._rules.per_owner:
-            await self._end(own[0])
-        elif idle and self._in_all() >= self._rules.in_all:
-            await self._end(idle[0])
+            return own[0]
+        return idle[0] if idle and self._in_all() >= self._rules.in_all else None
 
     def _owned(self, owner: str) -> int:
-        return sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
+        owned = sum(each.owner == owner and not each.expired for each in self._known.values())
+        return owned + self._making.get(owner, 0)
 
     def _in_all(self) -> int:
-        return len(self._known) + sum(self._making.values())
+        return sum(not each.expired for each in self._known.values()) + sum(self._making.values())
 
-    def _check_room(self, owner: str) -> None:
-        owned = self._owned(owner)
+    def _check_room(self, owner: str, spare: Container | None = None) -> None:
+        """Raises `TooManyContainers`; `spare` would be ended."""
+        owned = self._owned(owner) - (spare is not None and spare.owner == owner)
         if owned >= self._rules.per_owner:
             raise TooManyContainers(
                 f"{owner!r} has {owned} containers, and may have {self._rules.per_owner}: close one, or wait "
                 f"until one has not been used for {self._rules.idle_s:g} s"
             )
-        in_all = self._in_all()
+        in_all = self._in_all() - (spare is not None)
         if in_all >= self._rules.in_all:
             raise TooManyContainers(f"there are {in_all} containers, as many as are allowed: try again later")
 

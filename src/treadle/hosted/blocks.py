@@ -99,6 +99,11 @@ def known_id(call_id: str) -> str:
     return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def is_id(value: str) -> bool:
+    """Whether `use_id` gives such ids."""
+    return value.startswith(PREFIX) and bool(_PLAIN_ID.fullmatch(value.removeprefix(PREFIX)))
+
+
 def use(tool: str, call_id: str, given: Mapping[str, object]) -> Opaque:
     """A call of `tool`, which is not of a skill."""
     return _use(KINDS[tool].name, call_id, given)
@@ -110,7 +115,8 @@ def skill_use(call_id: str, skill: str) -> Opaque:
 
 
 def _use(name: str, call_id: str, given: Mapping[str, object]) -> Opaque:
-    return Opaque(WIRE, {"type": "server_tool_use", "id": use_id(call_id), "name": name, "input": given})
+    use = {"type": "server_tool_use", "id": use_id(call_id), "name": name, "input": given}
+    return Opaque(WIRE, {**use, "caller": {"type": "direct"}} if name == CODE else use)
 
 
 def result(

@@ -72,6 +72,8 @@ class HostLimits:
     """US dollars."""
     inline_bytes: int = INLINE_BYTES
     """Of all files that come back within the response, where they can be had by their ids too."""
+    calls: int = 1_000
+    """Of tools, by one run of code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,15 @@ class Host:
         """What stands before `/workspace` and `/skills` where code, in its working folder, has them."""
         report = found() or await to_thread.run_sync(probe)
         return ".." if report.rootless else ""
+
+    def check_room(self, owner: str) -> None:
+        """Whether `owner` may have one more container, as things are.
+
+        Raises:
+            TooManyContainers: there are too many.
+        """
+        if self._containers:
+            self._containers.check_room(owner)
 
     async def make(
         self,

@@ -1,6 +1,6 @@
 """A model that has code and skills, hosted here: a request goes in, and one reply comes out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,6 +13,7 @@ from treadle.hosted.aside import aside
 from treadle.hosted.asked import Asked, for_provider, read_asked
 from treadle.hosted.blocks import KINDS
 from treadle.hosted.callers import Roles, caller_of, has_sub_tools, roles
+from treadle.hosted.checks import check_conversation
 from treadle.hosted.code import HostedCode
 from treadle.hosted.desk import Desk
 from treadle.hosted.editing import TextEditor
@@ -79,14 +80,17 @@ class Hosted:
             InvalidArgument: what the request asks cannot be.
             SkillNotFound: a skill is not there.
             ContainerExpired: the container is not there.
+            TooManyContainers: there is no room for one.
             ModelError: as of any model.
         """
+        check_conversation(request)
         asked = read_asked(request.extra.get("container"))
         pending = waiting(request.messages)
         place, turn = await self._before(request, asked, pending)
         if turn and (pending or not turn.is_over):
             self._check_model(turn.model)
-            results = answers(request, turn.pending.keys(), turn.known)
+            results = answers(request, turn.waiting, turn.direct, turn.answered)
+            turn.redefine(_roles(request, {*KINDS, *turn.steps.skills}))
             self._turn = turn
             wall_s, streaming = self.host.limits.wall_s, on_delta is not None
             return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
@@ -137,13 +141,12 @@ class Hosted:
         sent = for_provider(request, hosted=True)
         if replay:
             asked = replace(asked, skills=tuple(replay.skills))
-        who = roles(sent.tools)
+        elif place is None:
+            self.host.check_room(self.caller.owner)
         desk = await self._desk(asked, place)
         names = {skill.folder.name: tool_name(skill.id) for skill in desk.skills}
+        who = _roles(request, {*KINDS, *names.values()})
         code = HostedCode(desk, who)
-        taken = {*KINDS, *names.values()}
-        if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in taken]:
-            raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
         uploads = Uploads(self._fetch, desk.root, desk.place.uploaded if desk.place else {})
         messages = await uploads.without(request.messages)
         messages = as_calls(
@@ -155,38 +158,29 @@ class Hosted:
         native = cast("Mapping[str, object] | None", sent.extra.get("container"))
         if native and (known := desk.place.native if desk.place else asked.container):
             native = {**native, "id": known}
-        of_code = {tool.spec.name for tool in who.of_code}
-        direct = {tool.name for tool in who.direct if isinstance(tool, ToolSpec)}
-        steps = Steps(
-            self.inner,
-            replace(sent, tools=who.direct),
-            Outgoing(on_delta),
-            desk,
-            {name: skill for skill, name in names.items()},
-            on_delta is not None,
-            frozenset(of_code - direct),
-            native,
-        )
+        skills = {name: skill for skill, name in names.items()}
+        steps = Steps(self.inner, sent, Outgoing(on_delta), desk, skills, on_delta is not None, native)
+        steps.take(who)
         named = self.named or self.name
         turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named)
         history = turn.go_on(replay, messages) if replay else History(messages)
         beside = (Bash(code), TextEditor(code)) if has_sub_tools(request.tools) and not asked.native else ()
-        turn.run = Run(self._plan(steps, (code, *beside), who), history, turn.hear)
+        turn.run = Run(self._plan(steps, (code, *beside)), history, turn.hear)
         return turn
 
-    def _plan(self, steps: Steps, code: Sequence[Toolset], who: Roles) -> Plan:
+    def _plan(self, steps: Steps, code: Sequence[Toolset]) -> Plan:
         desk, limits = steps.desk, self.host.limits
         tools = [SkillTool(skill, desk.location(skill)) for skill in desk.skills]
         placed = [Placed(skill.package, desk.location(skill), tool_name(skill.id)) for skill in desk.skills]
         return Plan(
             steps,
             (SkillTools(tools), *code),
-            parameters={"tools": who.direct},
             limits=Limits(max_turns=limits.iterations, max_cost=limits.max_cost),
             price=self.price,
             told=(told(placed),) if placed else (),
             max_parallel=MAX_PENDING,
             answer_s=limits.answer_s,
+            max_calls=limits.calls,
         )
 
     async def _desk(self, asked: Asked, place: Place | None) -> Desk:
@@ -198,3 +192,10 @@ class Hosted:
         if self.host.files is None:
             raise InvalidArgument(f"there is no store of files here, and so no file {file_id[:80]!r}")
         return await self.host.files.fetch(self.caller.owner, file_id)
+
+
+def _roles(request: ModelRequest, own: Collection[str]) -> Roles:
+    """Who may call which of the caller's tools, of which none is named as one of `own`."""
+    if used := [tool.name for tool in request.tools if isinstance(tool, ToolSpec) and tool.name in own]:
+        raise InvalidArgument(f"a tool of the request is named {used[0]!r}, as one of ours: rename it")
+    return roles(for_provider(request, hosted=True).tools)

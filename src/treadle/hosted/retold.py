@@ -79,8 +79,6 @@ def _without_programs(messages: Sequence[Message]) -> list[Message]:
     A reply that went on when code had its answers is one with that before it.
     """
     asked = {call.id for message in messages for call in message.calls if by_ours(call)}
-    if not asked:
-        return list(messages)
     kept: list[Message] = []
     for message in messages:
         blocks = tuple(
@@ -89,9 +87,10 @@ def _without_programs(messages: Sequence[Message]) -> list[Message]:
             if not by_ours(block) and not (isinstance(block, ToolResult) and block.call_id in asked)
         )
         last = kept[-1] if kept else None
-        if not blocks and message.blocks:
+        said_nothing = message.role == "assistant" and not message.extra  # no wire takes that back
+        if not blocks and (message.blocks or said_nothing):
             continue
-        if last and last.role == message.role == "assistant" and any(map(is_ours, last.blocks)):
+        if asked and last and last.role == message.role == "assistant" and any(map(is_ours, last.blocks)):
             kept[-1] = replace(last, blocks=(*last.blocks, *blocks))
         else:
             kept.append(replace(message, blocks=blocks))
@@ -114,8 +113,6 @@ def as_calls(
     """Of what ran beside calls of the caller's own tools, whose results come with the next message."""
     told_later = {found.call_id: found for each in messages for b in each.blocks if (found := _result(b))}
     for message in _without_programs(messages):
-        if message.role == "assistant" and not message.blocks and not message.extra:
-            continue  # no wire takes a reply back that said nothing
         if owed and message.role == "user":
             message = replace(message, blocks=(*owed, *message.blocks))
         elif owed:

@@ -18,6 +18,7 @@ from treadle.conversation.deltas import (
 )
 from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
 from treadle.hosted.blocks import KINDS, SKILL_TOOL, WIRE, skill_use, use
+from treadle.hosted.callers import Roles
 from treadle.hosted.desk import Desk
 from treadle.hosted.outgoing import Outgoing
 from treadle.models.base import Abilities, Model, OnDelta
@@ -38,14 +39,12 @@ class Steps:
 
     inner: Model
     asked: ModelRequest
-    """What the caller asked: everything but messages and tools goes along at every step."""
+    """What the caller asked: everything but messages goes along at every step, after the tools of here."""
     out: Outgoing
     desk: Desk
     skills: Mapping[str, str]
     """The folders of skills, by the tools that give their instructions."""
     streaming: bool
-    only_code: frozenset[str] = frozenset()
-    """Tools of the caller that the model may not call: code may."""
     container: Mapping[str, object] | None = None
     """What the provider is told of containers: of its own one, and its own skills."""
     handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
@@ -56,6 +55,14 @@ class Steps:
     shown: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """Tools of the calls that were told, by the ids of these."""
     is_priced: bool = field(default=True, init=False)
+    only_code: frozenset[str] = field(default=frozenset(), init=False)
+    """Tools of the caller that the model may not call: code may."""
+
+    def take(self, who: Roles) -> None:
+        """The caller's tools, as the next step has them."""
+        self.asked = replace(self.asked, tools=who.direct)
+        direct = {tool.name for tool in who.direct if isinstance(tool, ToolSpec)}
+        self.only_code = frozenset(tool.spec.name for tool in who.of_code) - direct
 
     @property
     def name(self) -> str:
@@ -83,7 +90,7 @@ class Steps:
         asked = replace(
             self.asked,
             messages=request.messages,
-            tools=request.tools,
+            tools=(*request.tools, *self.asked.tools),
             tool_choice=self._choice(),
             extra=extra,
         )

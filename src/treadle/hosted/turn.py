@@ -21,6 +21,7 @@ from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import ContainerBusy, InvalidArgument, StorageError
 from treadle.hosted.aside import aside
 from treadle.hosted.blocks import FILES, METADATA, known_id, result, use_id
+from treadle.hosted.callers import Roles
 from treadle.hosted.code import HostedCode
 from treadle.hosted.log import Log
 from treadle.hosted.outgoing import Outgoing, tell_again
@@ -56,6 +57,8 @@ class Turn:
     """Of the last reply, or of the try to make it."""
     _others: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Answers to calls that the model itself made of the caller's tools."""
+    _direct: frozenset[str] = field(default=frozenset(), init=False)
+    """Ids of such calls, answered or not."""
     _results: set[str] = field(default_factory=set[str], init=False)
     """Ids of calls of the model whose result was told."""
     _given: list[AnswerGiven] = field(default_factory=list[AnswerGiven], init=False)
@@ -77,9 +80,20 @@ class Turn:
     _closing: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     @property
-    def known(self) -> frozenset[str]:
-        """Ids of calls that may be answered beside those that wait."""
-        return frozenset((*self.answered, *(call.id for call in self.steps.handed)))
+    def direct(self) -> frozenset[str]:
+        """Ids of calls of the caller's tools that the model itself made, in a reply that ran code, too."""
+        return self._direct.union(call.id for call in self.steps.handed)
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """Ids of all calls that have no answer yet."""
+        direct = [call.id for call in self.steps.handed if call.id not in self._others]
+        return [*direct, *self.pending]
+
+    def redefine(self, who: Roles) -> None:
+        """The caller's tools are those of its last request."""
+        self.steps.take(who)
+        self.code.tools_of_code = who
 
     async def play(self, wall_s: float) -> Reply:
         """Go on until there is a reply.
@@ -106,9 +120,10 @@ class Turn:
         """
         async with self._turn:
             self.speaker, self.usage = speaker, NO_USAGE
-            others = {call.id for call in self.steps.handed}
-            self._others |= {each.call_id: each for each in results if each.call_id in others}
-            results = [each for each in results if each.call_id not in others]
+            handed = {call.id for call in self.steps.handed}
+            self._direct |= handed
+            self._others |= {each.call_id: each for each in results if each.call_id in handed}
+            results = [each for each in results if each.call_id not in self._direct]
             new = [result for result in results if result.call_id not in self.answered]
             for result in results:
                 known = self.answered.get(result.call_id, result)

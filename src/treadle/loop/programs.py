@@ -36,6 +36,7 @@ MAX_MOVED_BYTES = 64 * 1024 * 1024
 TOO_MUCH = (
     "not run: the calls of this turn's code took and gave more than 64 MiB: ask the tools for less, or answer"
 )
+TOO_MANY = "not run: one run of code may call tools {most} times, and this one did: end it, and do with less"
 NEVER_RAN = "not run: the code ended before"
 
 
@@ -60,6 +61,8 @@ class Running:
     max_parallel: int
     answer_s: float | None = None
     """How long a call waits for somebody's answer."""
+    max_calls: int | None = None
+    """That it may make; each one beyond is an error in the code."""
     limit: LimitReached | None = field(default=None, init=False)
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
@@ -176,6 +179,8 @@ class Running:
     async def call(self, asked: CodeCall, /) -> Answer:
         """Run a tool for the program."""
         self._made += 1
+        if self.max_calls is not None and self._made > self.max_calls:
+            return Answer(TOO_MANY.format(most=self.max_calls), "ToolError")
         self._rounds += asked.alone
         caller = {"type": CODE_CALLER, "tool_id": self.id}
         told_arguments = json.dumps(asked.arguments)

@@ -281,7 +281,8 @@ class Run:
 
     async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
         if self.program is None:
-            self.program = Running(tool, ready, self._calls, self.plan.max_parallel, self.plan.answer_s)
+            bounds = self.plan.max_parallel, self.plan.answer_s, self.plan.max_calls
+            self.program = Running(tool, ready, self._calls, *bounds)
         program = self.program
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
