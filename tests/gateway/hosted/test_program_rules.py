@@ -10,6 +10,7 @@ import pytest
 from tests.gateway.hosted.conftest import Shop
 from tests.gateway.hosted.programs import CODE, Loop, Raw, ToolOfClient
 from tests.gateway.hosted.test_program_answers import blocks, content, ends_well, refused, script
+from treadle.hosted.blocks import BASH_TOOL, EDITOR_TOOL
 from treadle.testing import call, say
 
 LOOK = ToolOfClient("look", "what", lambda what: f"saw {what}")
@@ -199,7 +200,8 @@ async def test_the_tools_of_the_last_request_are_those_of_the_rest_of_the_turn(
         named = [
             [_name(tool) for tool in request.body["tools"]] for request in map(_any, serving.fake.requests)
         ]
-        assert named == [[CODE, "send"], [CODE], [CODE]]
+        own = [CODE, BASH_TOOL, EDITOR_TOOL]
+        assert named == [[*own, "send"], own, own]
 
 
 def _any(request: Any) -> Any:
