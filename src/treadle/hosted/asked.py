@@ -7,7 +7,7 @@ from typing import Any, cast
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument
-from treadle.hosted.blocks import as_text, has_ours, waiting
+from treadle.hosted.retold import as_text, has_ours, waiting
 from treadle.models.programmatic import is_code_tool
 
 OURS = "litellm_skill_"

@@ -13,6 +13,7 @@ from treadle.tools.toolset import ToolOutput, ToolPolicy
 
 _OLD = "code_execution_20250825"
 _PROVIDERS = "{name} is run by the provider, and code that runs here cannot call it: allow ['direct'] only"
+_PYTHON_ALONE = "code_execution_20250522"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,9 @@ def caller_of(tools: Sequence[AnyTool]) -> str:
     """The `type` that calls of code have, by the code execution tool of a request."""
     old = any(is_code_tool(tool) and cast("NativeTool", tool).raw.get("type") == _OLD for tool in tools)
     return _OLD if old else CALLER
+
+
+def has_sub_tools(tools: Sequence[AnyTool]) -> bool:
+    """Whether a request has a code execution tool that brings a shell and a text editor."""
+    kinds = [cast("NativeTool", tool).raw.get("type") for tool in tools if is_code_tool(tool)]
+    return any(kind != _PYTHON_ALONE for kind in kinds)

@@ -4,7 +4,8 @@ from treadle.conversation.blocks import Message, Opaque, ToolCall
 from treadle.conversation.native_code import by_code, made_by, use_ids
 from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument
-from treadle.hosted.blocks import WIRE, is_id, is_ours, waiting
+from treadle.hosted.blocks import WIRE, is_id, is_ours
+from treadle.hosted.retold import waiting
 from treadle.models.programmatic import is_code_tool
 
 _NO_SOURCE = "messages.{at}: source tool `{source}` not found for tool use block `{id}`"

@@ -8,7 +8,8 @@ from treadle.conversation.blocks import Block, ToolCall
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE
-from treadle.hosted.blocks import WIRE, by_ours
+from treadle.hosted.blocks import WIRE
+from treadle.hosted.retold import by_ours
 from treadle.models.base import OnDelta
 
 _MESSAGE = "msg_"
