@@ -103,7 +103,7 @@ async def test_time_in_which_code_waits_does_not_count_and_time_in_which_it_runs
         (run,) = last.runs
         assert run["stdout"] == "saw a\n", "it waited for longer than it may run"
         assert run["return_code"] != 0
-        assert "[stopped: the code ran for 0.8 s]" in run["stderr"]
+        assert "[stopped: it ran for 0.8 s]" in run["stderr"]
         assert last.text == "Stopped."
 
 
