@@ -106,7 +106,9 @@ def is_id(value: str) -> bool:
 
 def use(tool: str, call_id: str, given: Mapping[str, object]) -> Opaque:
     """A call of `tool`, which is not of a skill."""
-    return _use(KINDS[tool].name, call_id, given)
+    said = _use(KINDS[tool].name, call_id, given)
+    # as recorded: code says who called it, and so do its calls
+    return Opaque(WIRE, {**said.raw, "caller": {"type": "direct"}}) if tool == CODE_TOOL else said
 
 
 def skill_use(call_id: str, skill: str) -> Opaque:
@@ -115,8 +117,7 @@ def skill_use(call_id: str, skill: str) -> Opaque:
 
 
 def _use(name: str, call_id: str, given: Mapping[str, object]) -> Opaque:
-    use = {"type": "server_tool_use", "id": use_id(call_id), "name": name, "input": given}
-    return Opaque(WIRE, {**use, "caller": {"type": "direct"}} if name == CODE else use)
+    return Opaque(WIRE, {"type": "server_tool_use", "id": use_id(call_id), "name": name, "input": given})
 
 
 def result(

@@ -12,8 +12,8 @@ from treadle.models.programmatic import callers, is_code_tool
 from treadle.tools.toolset import ToolOutput, ToolPolicy
 
 _OLD = "code_execution_20250825"
-_PYTHON_ALONE = "code_execution_20250522"
 _PROVIDERS = "{name} is run by the provider, and code that runs here cannot call it: allow ['direct'] only"
+_PYTHON_ALONE = "code_execution_20250522"
 
 
 @dataclass(frozen=True, slots=True)

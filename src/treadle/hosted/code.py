@@ -111,8 +111,7 @@ class HostedCode(RunsCode):
         """Keep the files of code or a command; what the model reads is what the caller sees."""
         result = cell.result
         if self._log:
-            tools = [tool.spec for tool in self.tools_of_code.tools()] if name == CODE else []
-            await self._log.ran(cell, tools, result)
+            await self._log.ran(cell, [stub.spec for stub in cell.stubs.values()], result)
         told, self.desk.notes[:] = [*notes, *self.desk.notes], []
         if result.timed_out:
             told.append(f"[stopped: it ran for {self.limit_s:g} s]")

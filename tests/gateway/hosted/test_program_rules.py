@@ -10,7 +10,6 @@ import pytest
 from tests.gateway.hosted.conftest import Shop
 from tests.gateway.hosted.programs import CODE, Loop, Raw, ToolOfClient
 from tests.gateway.hosted.test_program_answers import blocks, content, ends_well, refused, script
-from treadle.hosted.blocks import BASH_TOOL, EDITOR_TOOL
 from treadle.testing import call, say
 
 LOOK = ToolOfClient("look", "what", lambda what: f"saw {what}")
@@ -197,15 +196,12 @@ async def test_the_tools_of_the_last_request_are_those_of_the_rest_of_the_turn(
         assert "unknown tool" in runs[0]
         assert runs[1] == "saw c sent d\n"
         assert last.text == "So."
+        told: list[Any] = [request.body for request in serving.fake.requests]
         named = [
-            [_name(tool) for tool in request.body["tools"]] for request in map(_any, serving.fake.requests)
+            ["send" in map(_name, body["tools"]) for body in told],
+            ["look" in map(_name, body["tools"]) for body in told],
         ]
-        own = [CODE, BASH_TOOL, EDITOR_TOOL]
-        assert named == [[*own, "send"], own, own]
-
-
-def _any(request: Any) -> Any:
-    return request
+        assert named == [[True, False, False], [False, False, False]]
 
 
 def _name(tool: Any) -> str:
