@@ -9,13 +9,13 @@ from treadle.testing import call, say
 
 pytestmark = pytest.mark.slow
 HOOK = "own.hook"
-GUARDRAIL = {
-    "guardrail_name": "masks",
-    "litellm_params": {
-        "guardrail": "recorder.Masks",
-        "mode": ["pre_call", "post_call"],
-        "default_on": True,
-    },
+MASKS = {"guardrail": "guardrails.Masks", "mode": ["pre_call", "post_call"], "default_on": True}
+BLOCKS = {"guardrail": "guardrails.Blocks", "mode": "during_call"}
+CONFIG = {
+    "guardrails": [
+        {"guardrail_name": "masks", "litellm_params": MASKS},
+        {"guardrail_name": "blocks", "litellm_params": BLOCKS},
+    ]
 }
 
 

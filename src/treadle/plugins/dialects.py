@@ -13,7 +13,7 @@ from treadle.conversation.deltas import Fold, deltas_of
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse, InvalidType
 from treadle.models.base import Model, OnDelta
-from treadle.models.litellm import DIALECT, reply_of, said
+from treadle.models.litellm import DIALECT, left, reply_of, said
 from treadle.models.replies import forward
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
@@ -127,9 +127,10 @@ class Messages:
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()
         listener = on_delta or _deaf
-        while (piece := await said(anext(answered, None))) is not None:
-            for event in _events(events, piece):
-                await forward(reader.feed(event), fold, listener)
+        async with left(answered):
+            while (piece := await said(anext(answered, None))) is not None:
+                for event in _events(events, piece):
+                    await forward(reader.feed(event), fold, listener)
         await forward(reader.end(), fold, listener)
         return fold.reply()
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from treadle.conversation.request import ModelRequest, Reply
+from treadle.errors import InvalidArgument
 from treadle.gateway.files import owner
 from treadle.gateway.gate import Principal
 from treadle.gateway.skill_routes import reader
 from treadle.hosted.asked import for_provider, names_skills
-from treadle.hosted.blocks import PREFIX
+from treadle.hosted.blocks import PREFIX, waiting
+from treadle.hosted.callers import roles
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.model import Hosted
 from treadle.models.base import Abilities, Model, OnDelta
@@ -25,6 +27,11 @@ _OF_ONE_CALL = frozenset({"litellm_logging_obj", "litellm_call_id"})
 _METADATA = ("metadata", "litellm_metadata")
 _STOCK_KEYS = frozenset({"_skill_files", "_litellm_code_execution_enabled"})
 """In metadata: what LiteLLM's own hook of this name goes by."""
+
+_NO_PROGRAMS = (
+    "inside of a LiteLLM proxy code cannot call tools of the caller, for there every answer begins with a "
+    'call of the model: leave allowed_callers out, or say ["direct"]; with `treadle serve` it can'
+)
 
 Ask = Callable[[dict[str, Any]], Awaitable[Any]]
 """Asks the proxy's router, as the client whose request it is."""
@@ -118,9 +125,11 @@ class Taken:
         """Take a request.
 
         Raises:
-            InvalidType, InvalidArgument: it cannot be read.
+            InvalidType, InvalidArgument: it cannot be read, or has tools for code.
         """
         request = dialect.read(data, _Sketch(str(data.get("model") or "")))
+        if roles(request.tools).of_code or waiting(request.messages):
+            raise InvalidArgument(_NO_PROGRAMS)
         return cls(dialect, data, caller, host, request)
 
     @property
