@@ -158,7 +158,7 @@ async def test_code_that_runs_holds_up_no_other_request(house: House) -> None:
     slowest = 0.0
     runs: list[Any] = []
 
-    async with anyio.create_task_group() as tasks, httpx.AsyncClient() as client:
+    async with httpx.AsyncClient() as client, anyio.create_task_group() as tasks:
 
         async def look() -> None:
             nonlocal slowest
