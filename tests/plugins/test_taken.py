@@ -196,8 +196,9 @@ async def test_what_cannot_be_is_told_before_anything_is_sent(shop: Shop, call_t
         tool = {"type": "function", "function": {"name": CODE_TOOL}}
     with pytest.raises(InvalidArgument, match="rename it"):
         await shop.taken(call_type, tools=[tool]).first()
-    with pytest.raises(InvalidType, match="messages"):
-        shop.taken(call_type, messages="hello")
+    for messages in ("hello", []):
+        with pytest.raises((InvalidType, InvalidArgument), match="messages"):
+            shop.taken(call_type, messages=messages)
     if call_type == "acompletion":
         with pytest.raises(InvalidArgument, match="n must be 1"):
             await shop.taken(call_type, n=2).first()

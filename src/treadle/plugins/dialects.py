@@ -105,8 +105,8 @@ class Messages:
     fields: frozenset[str] = frozenset({"messages", "system", "tools", "tool_choice", "container"})
 
     def read(self, data: Mapping[str, Any], model: Model) -> ModelRequest:
-        if not isinstance(data.get("messages"), list):
-            raise InvalidType("messages must be a list of messages")
+        if not isinstance(data.get("messages"), list) or not data["messages"]:
+            raise InvalidType("messages must be a list of messages, of one at least")
         given = {name: copied(data[name]) for name in self.fields if data.get(name) is not None}
         return messages_requests.read_request({**given, "model": model.name})
 
