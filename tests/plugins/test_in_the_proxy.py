@@ -3,6 +3,9 @@
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -10,9 +13,11 @@ import anyio
 import httpx2 as httpx
 import openai
 import pytest
+from anyio import to_thread
 
 from tests.gateway.hosted.conftest import ChatClient, Client, MessagesClient
-from tests.plugins.conftest import House, every_way
+from tests.plugins.conftest import OWN, House, every_way
+from tests.proxies import UPSTREAM_KEY
 from tests.skills.jobs import JOBS
 from treadle.testing import call, fail, say
 
@@ -230,18 +235,96 @@ async def test_the_limits_of_the_hook_hold(house: House) -> None:
     assert answer.raw["metadata"]["treadle_limit"] == "max_turns"
 
 
-async def test_a_client_that_leaves_a_stream_ends_what_runs_for_it(house: House) -> None:
-    slow = "import time\nprint('began')\ntime.sleep(3)"
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_client_that_leaves_a_stream_ends_what_runs_for_it(house: House, kind: str) -> None:
+    sleep = ["sleep", f"{time.time():.6f}"]
+    slow = f"import subprocess\nprint('began')\nsubprocess.run({sleep})"
     house.stage.steps.extend([say("I begin. ") + call(CODE, code=slow), say("Nobody reads this.")])
-    asked: dict[str, Any] = {"model": "coder", "messages": [GO], "stream": True}
 
-    coming = await house.clients["openai"].chat.completions.create(
-        **asked, extra_body={"container": house.container("notes")}
-    )
-    async for chunk in coming:
-        if chunk.choices[0].delta.content:
-            break
-    await coming.response.aclose()
-    await anyio.sleep(5)
+    async with anyio.create_task_group() as tasks:
+        client = house.client(kind, streamed=True)
+        tasks.start_soon(partial(client.ask, [GO], house.container("notes"), model="coder"))
+        await to_thread.run_sync(house.proxy.wait_until, partial(_running, sleep), EVENT_S)
+        tasks.cancel_scope.cancel()
+    # less than code may run
+    await to_thread.run_sync(house.proxy.wait_until, lambda: not _running(sleep), 5.0)
 
     assert len(house.upstream.requests) == 1
+
+
+def _running(command: list[str]) -> bool:
+    """Whether a process of this machine is `command`, in whatever container."""
+    wanted = b"".join(each.encode() + b"\0" for each in command)
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            if file.read_bytes() == wanted:
+                return True
+    return False
+
+
+async def test_containers_that_are_not_used_make_room_and_those_that_are_do_not(house: House) -> None:
+    assert OWN.count("max_containers_per_owner=3") == 1
+    for _ in range(4):
+        house.stage.steps.extend([call(CODE, code="print(1)"), say("Done.")])
+        answer = await house.client("openai").ask([GO], house.container("notes"), model="coder")
+        assert [run["stdout"] for run in answer.runs] == ["1\n"]
+    house.stage.steps.extend([*[call(CODE, code="import time\ntime.sleep(3)")] * 4, *[say("Done.")] * 3])
+    ended: list[object] = []
+
+    async def ask() -> None:
+        try:
+            asked = house.client("openai").ask([GO], house.container("notes"), model="coder")
+            ended.append((await asked).text)
+        except openai.RateLimitError as error:
+            ended.append(error.status_code)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(ask)
+
+    assert sorted(ended, key=str) == [429, "Done.", "Done.", "Done."]
+
+
+async def test_nothing_of_an_archive_and_no_key_is_logged(house: House) -> None:
+    house.stage.steps.extend([call(CODE, code=JOB.code), say("Done.")])
+    before, seen = len(house.proxy.events), len(house.proxy.log)
+
+    answer = await house.client("anthropic").ask([GO], house.container("gif-maker"), model="claude-coder")
+
+    assert answer.contents == JOB.makes
+    house.proxy.wait_until(lambda: len(house.proxy.events) >= before + 2, EVENT_S)
+    logged = json.dumps(house.proxy.events[before:]) + house.proxy.log[seen:]
+    assert "bouncing ball" in logged  # it is the log that has the prompt
+    scripts = [file for file in JOB.skill.rglob("*.py") if file.name != "__init__.py"]
+    assert len(scripts) == 3
+    for file in scripts:
+        assert max(file.read_text("utf-8").splitlines(), key=len) not in logged
+    for secret in ("_skill_files", UPSTREAM_KEY, house.proxy.key, answer.files[0]["content_base64"][:200]):
+        assert secret not in logged
+
+
+async def test_a_call_of_another_type_passes_as_it_is(house: House) -> None:
+    house.stage.steps.append(say("Hello."))
+
+    answer = await house.clients["openai"].responses.create(
+        model="claude-coder", input="Go.", extra_body={"container": house.container("notes")}
+    )
+
+    assert answer.output_text == "Hello."
+    assert CODE not in json.dumps(house.bodies)
+
+
+@every_way
+async def test_tools_that_code_calls_are_refused(
+    house: House, kind: str, model: str, *, streamed: bool
+) -> None:
+    client = house.client(kind, streamed=streamed)
+    tools = [{**tool, "allowed_callers": ["code_execution_20260120"]} for tool in client.tools()]
+    tools.append({"type": "code_execution_20260120", "name": "code_execution"})
+
+    with pytest.raises(
+        (openai.BadRequestError, anthropic.BadRequestError), match="leave allowed_callers out"
+    ):
+        await client.ask([GO], house.container("notes"), model=model, tools=tools)
+
+    assert house.upstream.requests == []

@@ -196,7 +196,8 @@ async def test_what_cannot_be_is_told_before_anything_is_sent(shop: Shop, call_t
         tool = {"type": "function", "function": {"name": CODE_TOOL}}
     with pytest.raises(InvalidArgument, match="rename it"):
         await shop.taken(call_type, tools=[tool]).first()
-    for messages in ("hello", []):
+    nothing: list[Any] = []
+    for messages in ("hello", nothing):
         with pytest.raises((InvalidType, InvalidArgument), match="messages"):
             shop.taken(call_type, messages=messages)
     if call_type == "acompletion":

@@ -32,5 +32,5 @@ class Blocks(CustomGuardrail):
     """Lets nothing pass that has a word."""
 
     async def async_moderation_hook(self, data: Any, user_api_key_dict: Any, call_type: Any) -> None:
-        if "Rosebud" in json.dumps(data["messages"]):
+        if "Kanedum" in json.dumps(data["messages"]):
             raise HTTPException(400, "the word is not to be said")

@@ -63,7 +63,7 @@ class SkillsInjectionHook(CustomLogger):
         """
         _check_count("max_iterations", max_iterations)
         _check_count("max_containers_per_owner", max_containers_per_owner)
-        if not (math.isfinite(sandbox_timeout) and sandbox_timeout > 0):
+        if not (isinstance(sandbox_timeout, int | float) and 0 < sandbox_timeout < math.inf):
             raise InvalidArgument(f"sandbox_timeout must be seconds above 0, not {sandbox_timeout!r}")
         if url := database_url or plugin_url_given():
             Database(url)  # a URL that is none stops the proxy, and not the first request
