@@ -81,6 +81,62 @@ async def test_the_callers_words_and_parameters_go_along_at_every_step(
     assert house.upstream.refusals == []
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_headers_and_parameters_that_only_the_proxy_knows_go_along_at_every_step(
+    house: House, kind: str
+) -> None:
+    house.stage.steps.extend([call(CODE, code="print(1)"), call(CODE, code="print(2)"), say("Done.")])
+    before = len(house.proxy.events)
+    headers = {"x-litellm-tags": "nightly", "anthropic-beta": "context-1m-2025-08-07"}
+    house.clients[kind] = house.clients[kind].with_options(default_headers=headers)
+
+    more = {"extra_headers": {"x-of-the-client": "yes"}, "litellm_session_id": "session-1"}
+    await house.client(kind).ask([GO], house.container("notes"), more, model="claude-coder")
+
+    assert [each.headers.get("x-of-the-client") for each in house.upstream.requests] == ["yes"] * 3
+    if kind == "anthropic":
+        for each in house.upstream.requests:
+            assert "context-1m-2025-08-07" in each.headers["anthropic-beta"]
+    house.proxy.wait_until(lambda: len(house.proxy.events) >= before + 3, EVENT_S)
+    for event in house.proxy.events[before:]:
+        assert "nightly" in event["tags"]
+        assert "session-1" in event["whole"]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_arguments_that_are_no_json_are_told_to_the_model(house: House, *, streamed: bool) -> None:
+    house.stage.steps.extend([call(CODE, '{"code": '), call(CODE, code="print(1)"), say("Done.")])
+
+    client = house.client("openai", streamed=streamed)
+    answer = await client.ask([GO], house.container("notes"), model="coder")
+
+    assert (answer.text, answer.calls) == ("Done.", [])
+    assert [run["return_code"] for run in answer.runs] == [1, 0]
+    assert len(house.bodies) == 3
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_stream_shows_text_and_code_while_the_code_runs(house: House, kind: str) -> None:
+    slow = "import time\ntime.sleep(3)"
+    house.stage.steps.extend([say("I begin. ") + call(CODE, code=slow), say("Done.")])
+    asked: dict[str, Any] = {"model": "coder", "messages": [GO], "stream": True}
+    seen: dict[str, float] = {}
+
+    beside = {"container": house.container("notes")}
+    if kind == "openai":
+        coming = await house.clients[kind].chat.completions.create(**asked, extra_body=beside)
+    else:
+        coming = await house.clients[kind].messages.create(**asked, max_tokens=500, extra_body=beside)
+    async for piece in coming:
+        raw = piece.to_json()
+        for word in ("begin", "time.sleep", "Done"):
+            if word in raw:
+                seen.setdefault(word, time.monotonic())
+
+    assert list(seen) == ["begin", "time.sleep", "Done"]
+    assert seen["Done"] - seen["time.sleep"] > 2
+
+
 @every_way
 async def test_the_callers_own_tools_come_back_and_the_conversation_goes_on(
     house: House, kind: str, model: str, *, streamed: bool
