@@ -137,3 +137,19 @@ async def test_flags_that_look_like_ours_do_nothing(house: House, kind: str) -> 
 
     assert (answer.files, answer.runs, len(answer.calls)) == ([], [], 1)
     assert len(house.upstream.requests) == 1
+
+
+@kinds
+async def test_limits_of_a_key_count_requests_and_not_their_steps(house: House, kind: str) -> None:
+    key = f"sk-limited-{kind}"
+    client, code = client_of(house, kind, key), "import time\ntime.sleep(2)\nprint('slept')"
+    notes = container(house.ids["notes"])
+    for _ in range(2):
+        house.stage.steps.extend([call("litellm_code_execution", code=code)] * 2 + [say("Done.")])
+        answer = await client.ask([GO], notes, model="coder")
+        assert [run["stdout"] for run in answer.runs] == ["slept\n"] * 2
+
+    with pytest.raises((openai.RateLimitError, anthropic.RateLimitError)):
+        await client.ask([GO], notes, model="coder")
+
+    assert len(house.upstream.requests) == 6
