@@ -203,6 +203,8 @@ async def test_what_cannot_be_is_told_before_anything_is_sent(shop: Shop, call_t
     if call_type == "acompletion":
         with pytest.raises(InvalidArgument, match="n must be 1"):
             await shop.taken(call_type, n=2).first()
+        with pytest.raises(InvalidArgument, match="model must be one"):
+            shop.taken(call_type, model="coder,claude-coder")
 
 
 @every_call

@@ -179,7 +179,11 @@ def _asking(dialect: Dialect, identity: Identity) -> Ask:
         data = await server.proxy_logging_obj.pre_call_hook(data=data, guardrails_only=True, **who)
         await server.proxy_logging_obj.during_call_hook(data=data, **who)
         call = await routing.route_request(
-            data=data, llm_router=server.llm_router, user_model=server.user_model, route_type=route
+            data=data,
+            llm_router=server.llm_router,
+            user_model=server.user_model,
+            route_type=route,
+            user_api_key_dict=identity,
         )
         return await call
 

@@ -125,9 +125,12 @@ class Taken:
         """Take a request.
 
         Raises:
-            InvalidType, InvalidArgument: it cannot be read, or has tools for code.
+            InvalidType, InvalidArgument: it cannot be read, has tools for code, or several models.
         """
         request = dialect.read(data, _Sketch(str(data.get("model") or "")))
+        if dialect.wire == "chat_completions" and "," in request.model and not data.get("fastest_response"):
+            # the proxy asks each of them, and answers with a list
+            raise InvalidArgument(f"model must be one where code runs, not {request.model[:200]!r}")
         if roles(request.tools).of_code or waiting(request.messages):
             raise InvalidArgument(_NO_PROGRAMS)
         return cls(dialect, data, caller, host, request)
