@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import treadle
+from tests.environments import proxy_programs
 from tests.proxies import UPSTREAM_KEY, Proxy, Stage, configured, started, upstream_of
 from treadle import Event, Harness, Result, ToolLoopOptions, sandbox
 from treadle.agents.options import Options
@@ -92,10 +93,8 @@ def upstream(stage: Stage) -> Generator[Upstream]:
 
 
 @pytest.fixture(scope="module")
-def proxy(
-    litellm_proxy_bin: Path, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[Proxy]:
-    with started(litellm_proxy_bin, tmp_path_factory.mktemp("proxy"), configured(upstream.base_url)) as proxy:
+def proxy(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Generator[Proxy]:
+    with started(proxy_programs(), tmp_path_factory.mktemp("proxy"), configured(upstream.base_url)) as proxy:
         yield proxy
 
 

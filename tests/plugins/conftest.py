@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import treadle
-from tests.environments import PROXY, environment, project
+from tests.environments import proxy_programs
 from tests.gateway.hosted.conftest import ChatClient, Client, MessagesClient
 from tests.proxies import Proxy, Stage, configured, started, upstream_of
 from tests.skills.jobs import JOBS
@@ -42,11 +42,7 @@ ONE_LINE = "treadle.plugins.litellm_proxy.skills_hook"
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """Those of an environment with the LiteLLM proxy and what this package needs; its source is not there."""
-    known = project()
-    gateway = known["optional-dependencies"]["gateway"] + known["optional-dependencies"]["cli"]
-    needs = [each for each in known["dependencies"] + gateway if not each.startswith("treadle")]
-    return environment("litellm-proxy-and-treadle", [PROXY, *needs])
+    return proxy_programs()
 
 
 @dataclass

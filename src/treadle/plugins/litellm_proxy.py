@@ -63,8 +63,7 @@ class SkillsInjectionHook(CustomLogger):
         """
         _check_count("max_iterations", max_iterations)
         _check_count("max_containers_per_owner", max_containers_per_owner)
-        if not (isinstance(sandbox_timeout, int | float) and 0 < sandbox_timeout < math.inf):
-            raise InvalidArgument(f"sandbox_timeout must be seconds above 0, not {sandbox_timeout!r}")
+        _check_seconds("sandbox_timeout", sandbox_timeout)
         if url := database_url or plugin_url_given():
             Database(url)  # a URL that is none stops the proxy, and not the first request
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
@@ -156,6 +155,11 @@ def _pop(data: Mapping[str, Any]) -> Taken | None:
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidArgument(f"{name} must be 1 or more, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InvalidArgument(f"{name} must be seconds above 0, not {value!r}")
 
 
 def _types() -> Any:
