@@ -286,11 +286,15 @@ class Containers:
         if not owner:
             raise InvalidArgument("a container needs an owner")
         await self.sweep()
-        if self._rules.makes_room:
-            await self._end_idle(owner)
+        # no await from here to where the room is taken: others look for some, too
+        idle = self._idle(owner) if self._rules.makes_room else None
+        if idle:
+            del self._known[idle.id]
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
+            if idle:
+                await idle.close()
             made, held = await self._make(folders, packages)
         finally:
             self._making[owner] -= 1
@@ -309,14 +313,13 @@ class Containers:
             held.let_go()
             raise
 
-    async def _end_idle(self, owner: str) -> None:
-        """At a limit, end the one that was not used for longest, of those in which nothing runs."""
+    def _idle(self, owner: str) -> Container | None:
+        """At a limit, the one that was not used for longest, of those in which nothing runs."""
         idle = sorted((each for each in self._known.values() if not each.is_busy), key=lambda each: each.used)
         own = [each for each in idle if each.owner == owner]
         if own and self._owned(owner) >= self._rules.per_owner:
-            await self._end(own[0])
-        elif idle and self._in_all() >= self._rules.in_all:
-            await self._end(idle[0])
+            return own[0]
+        return idle[0] if idle and self._in_all() >= self._rules.in_all else None
 
     def _owned(self, owner: str) -> int:
         return sum(each.owner == owner for each in self._known.values()) + self._making.get(owner, 0)
