@@ -22,6 +22,14 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
+def proxy_programs() -> Path:
+    """Those of an environment with the LiteLLM proxy and what this package needs; its source is not there."""
+    known = project()
+    extras = known["optional-dependencies"]["gateway"] + known["optional-dependencies"]["cli"]
+    needs = [each for each in known["dependencies"] + extras if not each.startswith("treadle")]
+    return environment("litellm-proxy-and-treadle", [PROXY, *needs])
+
+
 def environment(name: str, requirements: Sequence[str], *, stale_with: Sequence[str] = ()) -> Path:
     """The folder of programs of the environment `name`; made anew when what it was made of has changed."""
     folder = PEERS / name

@@ -1,4 +1,4 @@
-"""A real LiteLLM proxy in a process of its own."""
+"""A real LiteLLM proxy in a process of its own, and the strict fake that is its upstream."""
 
 import contextlib
 import json
@@ -8,17 +8,58 @@ import socket
 import subprocess
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from treadle.conversation.request import ModelRequest
+from treadle.testing import Step
+from treadle.testing.upstream import Upstream, running
+
 START_S = 120.0
 STOP_S = 10.0
 EVENTS = "events.jsonl"
+BESIDE = Path(__file__).with_name("proxied")
+"""What is put beside the configuration of a proxy, which can name it."""
+UPSTREAM_KEY = "sk-of-the-upstream"
+
+
+@dataclass
+class Stage:
+    """A script that goes on from test to test, as the proxy and its upstream do."""
+
+    steps: deque[Step] = field(default_factory=deque[Step])
+
+    def __call__(self, request: ModelRequest) -> Step:
+        return self.steps.popleft()
+
+
+@contextmanager
+def upstream_of(stage: Stage) -> Generator[Upstream]:
+    with running(stage, api_key=UPSTREAM_KEY) as upstream:
+        yield upstream
+
+
+def configured(upstream_url: str, *callbacks: str) -> dict[str, Any]:
+    """A configuration with a deployment of each wire."""
+    openai = {"model": "openai/coder", "api_base": f"{upstream_url}/v1", "api_key": UPSTREAM_KEY}
+    claude = {"model": "anthropic/claude-opus-4-8", "api_base": upstream_url, "api_key": UPSTREAM_KEY}
+    return {
+        "model_list": [
+            {"model_name": "coder", "litellm_params": openai},
+            {"model_name": "claude-coder", "litellm_params": claude},
+        ],
+        "litellm_settings": {
+            "callbacks": ["recorder.instance", *callbacks],
+            # the fake has no Responses API
+            "use_chat_completions_url_for_anthropic_messages": True,
+        },
+    }
 
 
 @dataclass(frozen=True)
@@ -58,7 +99,7 @@ class Proxy:
 
 @contextmanager
 def started(
-    programs: Path, folder: Path, config: Mapping[str, object], variables: Mapping[str, str] | None = None
+    programs: Path, folder: Path, config: Mapping[str, Any], variables: Mapping[str, str] | None = None
 ) -> Generator[Proxy]:
     """The proxy of an environment, until the block ends.
 
@@ -71,7 +112,10 @@ def started(
     key = f"sk-{secrets.token_urlsafe(32)}"
     # a failed deployment would rest for some seconds, and the next test with it
     own = {"router_settings": {"num_retries": 0, "disable_cooldowns": True}}
-    whole = {**own, **config, "general_settings": {"master_key": key}}
+    settings = {"master_key": key, **config.get("general_settings", {})}
+    whole = {**own, **config, "general_settings": settings}
+    for file in BESIDE.glob("*.py"):
+        (folder / file.name).write_bytes(file.read_bytes())
     (folder / "config.yaml").write_text(json.dumps(whole), "utf-8")
     port = _free_port()
     command = [programs / "litellm", "--config", "config.yaml", "--telemetry", "False"]

@@ -101,7 +101,7 @@ def database_url() -> str:
     Raises:
         RuntimeError: the user has no home.
     """
-    return _own_url() or os.environ.get("DATABASE_URL") or _sqlite_url()
+    return plugin_url_given() or os.environ.get("DATABASE_URL") or _sqlite_url()
 
 
 def plugin_database_url() -> str:
@@ -110,10 +110,11 @@ def plugin_database_url() -> str:
     Raises:
         RuntimeError: the user has no home.
     """
-    return _own_url() or _sqlite_url()
+    return plugin_url_given() or _sqlite_url()
 
 
-def _own_url() -> str | None:
+def plugin_url_given() -> str | None:
+    """What `TREADLE_DATABASE_URL` says."""
     return os.environ.get("TREADLE_DATABASE_URL")
 
 

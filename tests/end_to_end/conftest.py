@@ -4,13 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environments import PROXY, ROOT, environment, project
-
-
-@pytest.fixture(scope="session")
-def litellm_proxy_bin() -> Path:
-    """The programs of an environment with the LiteLLM proxy."""
-    return environment("litellm-proxy", [PROXY])
+from tests.environments import ROOT, environment, project
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
 """A real LiteLLM proxy between the tool loop and the strict fake provider."""
 
 import secrets
-from collections import deque
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -11,51 +10,21 @@ import pytest
 from pydantic import BaseModel
 
 import treadle
-from tests.proxies import Proxy, started
+from tests.environments import proxy_programs
+from tests.proxies import UPSTREAM_KEY, Proxy, Stage, configured, started, upstream_of
 from treadle import Event, Harness, Result, ToolLoopOptions, sandbox
 from treadle.agents.options import Options
-from treadle.conversation.request import ModelRequest
 from treadle.testing import Step, call, fail, say, think
-from treadle.testing.upstream import Upstream, running
+from treadle.testing.upstream import Upstream
 
 pytestmark = pytest.mark.slow
 
 EVENT_S = 20.0
-UPSTREAM_KEY = "sk-of-the-upstream"
-
-# LiteLLM loads it from beside its configuration, and calls it after each answer.
-RECORDER = """
-import json
-from pathlib import Path
-
-from litellm.integrations.custom_logger import CustomLogger
-
-
-class Recorder(CustomLogger):
-    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
-        logged = kwargs["standard_logging_object"]
-        line = {"tags": logged["request_tags"], "metadata": logged["metadata"]["spend_logs_metadata"]}
-        with Path(__file__).with_name("events.jsonl").open("a") as events:
-            events.write(json.dumps(line) + "\\n")
-
-
-instance = Recorder()
-"""
 
 
 class Verdict(BaseModel):
     file: str
     lines: int
-
-
-@dataclass
-class Stage:
-    """A script that goes on from test to test, as the proxy and its upstream do."""
-
-    steps: deque[Step] = field(default_factory=deque[Step])
-
-    def __call__(self, request: ModelRequest) -> Step:
-        return self.steps.popleft()
 
 
 @dataclass
@@ -119,30 +88,14 @@ def stage() -> Stage:
 
 @pytest.fixture(scope="module")
 def upstream(stage: Stage) -> Generator[Upstream]:
-    with running(stage, api_key=UPSTREAM_KEY) as upstream:
+    with upstream_of(stage) as upstream:
         yield upstream
 
 
 @pytest.fixture(scope="module")
-def proxy(
-    litellm_proxy_bin: Path, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[Proxy]:
-    folder = tmp_path_factory.mktemp("proxy")
-    (folder / "recorder.py").write_text(RECORDER, "utf-8")
-    with started(litellm_proxy_bin, folder, _config(upstream.base_url)) as proxy:
+def proxy(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Generator[Proxy]:
+    with started(proxy_programs(), tmp_path_factory.mktemp("proxy"), configured(upstream.base_url)) as proxy:
         yield proxy
-
-
-def _config(upstream_url: str) -> dict[str, object]:
-    openai = {"model": "openai/coder", "api_base": f"{upstream_url}/v1", "api_key": UPSTREAM_KEY}
-    claude = {"model": "anthropic/claude-opus-4-8", "api_base": upstream_url, "api_key": UPSTREAM_KEY}
-    return {
-        "model_list": [
-            {"model_name": "coder", "litellm_params": openai},
-            {"model_name": "claude-coder", "litellm_params": claude},
-        ],
-        "litellm_settings": {"callbacks": ["recorder.instance"]},
-    }
 
 
 @pytest.fixture

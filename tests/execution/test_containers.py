@@ -314,6 +314,22 @@ async def test_containers_that_are_being_made_count(containers: Containers) -> N
     assert sorted(outcomes) == ["team-a", "team-a", "too many", "too many"]
 
 
+async def test_room_that_one_made_is_taken_by_no_other_who_looks_for_some_at_once(rules: Rules) -> None:
+    async with Containers(isolated(), replace(rules, makes_room=True)) as containers:
+        before = [await containers.create("team-a") for _ in range(2)]
+        after: list[Container] = []
+
+        async def create() -> None:
+            after.append(await containers.create("team-a"))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(create)
+
+        assert [each.expired for each in before] == [True, True]
+        assert [each.expired for each in after] == [False, False]
+
+
 async def test_above_the_limit_of_memory_the_least_used_ends(rules: Rules, clock: Clock) -> None:
     async with Containers(isolated(), replace(rules, memory_mib=100)) as containers:
         old = await containers.create("team-a")

@@ -16,6 +16,7 @@ if sys.platform != "linux":
 from tests.sandbox.wheels import shop, wheel
 from treadle.errors import InvalidArgument, InvalidType, SandboxError
 from treadle.execution import CellResult, Container, Containers, Rules, Shown, TooManyContainers
+from treadle.execution.cell import Cell
 from treadle.execution.code_tool import RunsCode
 from treadle.execution.engines import ENGINE_IDLE_S
 from treadle.sandbox import showing
@@ -277,9 +278,9 @@ class OfConversation(RunsCode):
     async def container(self) -> Container:
         return self.given
 
-    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
-        self.results.append(result)
-        return await super().end(result, notes)
+    async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
+        self.results.append(cell.result)
+        return await super().end(cell, notes)
 
 
 async def test_a_tool_runs_code_in_the_container_of_a_conversation(containers: Containers) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import zipfile
-from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,20 +13,18 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 import treadle
-from tests.environments import PROXY, environment, project
+from tests.environments import proxy_programs
 from tests.gateway.hosted.conftest import ChatClient, Client, MessagesClient
-from tests.proxies import Proxy, started
+from tests.proxies import Proxy, Stage, configured, started, upstream_of
 from tests.skills.jobs import JOBS
 from tests.skills.test_store import package
-from treadle.conversation.request import ModelRequest
 from treadle.errors import SandboxError
 from treadle.sandbox.packages import find
 from treadle.settings import packages_folder
 from treadle.skills.package import read_folder
 from treadle.skills.store import Skills
 from treadle.storage.database import Database
-from treadle.testing import Step
-from treadle.testing.upstream import Upstream, running
+from treadle.testing.upstream import Upstream
 
 HOW = [
     (kind, model, streamed)
@@ -40,27 +37,12 @@ every_way = pytest.mark.parametrize(
 )
 STOCK_HEADING = "## Skill: GIFs"
 """What LiteLLM's own hook writes into a prompt for the skill that its store has."""
-UPSTREAM_KEY = "sk-of-the-upstream"
-RECORDER = Path(__file__).with_name("recorder.py")
+ONE_LINE = "treadle.plugins.litellm_proxy.skills_hook"
 
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """Those of an environment with the LiteLLM proxy and what this package needs; its source is not there."""
-    known = project()
-    gateway = known["optional-dependencies"]["gateway"] + known["optional-dependencies"]["cli"]
-    needs = [each for each in known["dependencies"] + gateway if not each.startswith("treadle")]
-    return environment("litellm-proxy-and-treadle", [PROXY, *needs])
-
-
-@dataclass
-class Stage:
-    """A script that goes on from test to test, as the proxy and its upstream do."""
-
-    steps: deque[Step] = field(default_factory=deque[Step])
-
-    def __call__(self, request: ModelRequest) -> Step:
-        return self.steps.popleft()
+    return proxy_programs()
 
 
 @dataclass
@@ -99,26 +81,10 @@ async def _stored(url: str) -> dict[str, str]:
     return {name: skill.id for name, skill in made.items()}
 
 
-def configured(upstream_url: str, *callbacks: str) -> dict[str, object]:
-    openai = {"model": "openai/coder", "api_base": f"{upstream_url}/v1", "api_key": UPSTREAM_KEY}
-    claude = {"model": "anthropic/claude-opus-4-8", "api_base": upstream_url, "api_key": UPSTREAM_KEY}
-    return {
-        "model_list": [
-            {"model_name": "coder", "litellm_params": openai},
-            {"model_name": "claude-coder", "litellm_params": claude},
-        ],
-        "litellm_settings": {
-            "callbacks": list(callbacks),
-            # the fake has no Responses API
-            "use_chat_completions_url_for_anthropic_messages": True,
-        },
-    }
-
-
 @pytest.fixture(scope="module")
 def upstream_and_stage() -> Generator[tuple[Upstream, Stage]]:
     stage = Stage()
-    with running(stage, api_key=UPSTREAM_KEY) as upstream:
+    with upstream_of(stage) as upstream:
         yield upstream, stage
 
 
@@ -126,7 +92,7 @@ OWN = """
 from treadle.plugins.litellm_proxy import SkillsInjectionHook
 
 hook = SkillsInjectionHook(
-    max_iterations=4, sandbox_timeout=8.0, database_url={url!r}, max_containers_per_owner=1000
+    max_iterations=4, sandbox_timeout=8.0, database_url={url!r}, max_containers_per_owner=3
 )
 """
 
@@ -138,14 +104,17 @@ def started_house(
     upstream_and_stage: tuple[Upstream, Stage],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[House]:
-    """A proxy with the hook in one line, or with that of OWN where a module says so."""
+    """A proxy with the hook in one line.
+
+    A module says with HOOK that it is another or none, with CONFIG what else the configuration has, and with
+    VARIABLES what the environment has.
+    """
     try:
         find("data")
     except SandboxError as error:
         pytest.skip(str(error))
     upstream, stage = upstream_and_stage
     folder = tmp_path_factory.mktemp("proxy")
-    (folder / "recorder.py").write_bytes(RECORDER.read_bytes())
     skill = JOBS["gif-maker"].skill
     with zipfile.ZipFile(folder / "gif-maker.zip", "w") as archive:
         for path in skill.rglob("*.*"):
@@ -157,14 +126,14 @@ def started_house(
         "TREADLE_PACKAGES": str(packages_folder()),
     }
     said = cast("dict[str, Any]", vars(cast("Any", request).module))
-    hook = said.get("HOOK", "treadle.plugins.litellm_proxy.skills_hook")
+    hook = said.get("HOOK", ONE_LINE)
     if hook != "own.hook":
         variables["TREADLE_DATABASE_URL"] = url
     ids = asyncio.run(_stored(url))
-    hooks: list[str] = [hook] if hook else []
-    config = configured(upstream.base_url, "recorder.instance", *hooks)
-    if guardrail := said.get("GUARDRAIL"):
-        config["guardrails"] = [guardrail]
+    config = configured(upstream.base_url, "stock_store.instance", *([hook] if hook else []))
+    for name, value in said.get("CONFIG", {}).items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    variables |= said.get("VARIABLES", {})
     with started(programs, folder, config, variables) as proxy:
         yield House(stage, upstream, proxy, ids)
 

@@ -2,6 +2,8 @@
 
 import json
 
+import anthropic
+import openai
 import pytest
 
 from tests.plugins.conftest import House, every_way
@@ -9,13 +11,13 @@ from treadle.testing import call, say
 
 pytestmark = pytest.mark.slow
 HOOK = "own.hook"
-GUARDRAIL = {
-    "guardrail_name": "masks",
-    "litellm_params": {
-        "guardrail": "recorder.Masks",
-        "mode": ["pre_call", "post_call"],
-        "default_on": True,
-    },
+MASKS = {"guardrail": "guardrails.Masks", "mode": ["pre_call", "post_call"], "default_on": True}
+BLOCKS = {"guardrail": "guardrails.Blocks", "mode": "during_call"}
+CONFIG = {
+    "guardrails": [
+        {"guardrail_name": "masks", "litellm_params": MASKS},
+        {"guardrail_name": "blocks", "litellm_params": BLOCKS},
+    ]
 }
 
 
@@ -39,3 +41,18 @@ async def test_what_a_guardrail_masks_reaches_neither_model_nor_client(
         assert "srvtoolu_treadle_" in (house.proxy.folder / "streamed").read_text("utf-8")
     else:
         assert answer.text == "In [hidden]."
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_guardrail_beside_the_call_reads_what_code_printed_before_the_model_does(
+    house: House, kind: str
+) -> None:
+    house.stage.steps.append(call("litellm_code_execution", code="print('Kane' + 'dum')"))
+    more = {"guardrails": ["blocks"]}
+
+    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError), match="not to be said"):
+        await house.client(kind).ask(
+            [{"role": "user", "content": "Go."}], house.container("notes"), more, model="coder"
+        )
+
+    assert len(house.upstream.requests) == 1

@@ -3,6 +3,9 @@
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -10,9 +13,11 @@ import anyio
 import httpx2 as httpx
 import openai
 import pytest
+from anyio import to_thread
 
 from tests.gateway.hosted.conftest import ChatClient, Client, MessagesClient
-from tests.plugins.conftest import House, every_way
+from tests.plugins.conftest import OWN, House, every_way
+from tests.proxies import UPSTREAM_KEY
 from tests.skills.jobs import JOBS
 from treadle.testing import call, fail, say
 
@@ -74,6 +79,62 @@ async def test_the_callers_words_and_parameters_go_along_at_every_step(
         names = [tool.get("name") or tool["function"]["name"] for tool in body["tools"]]
         assert sorted(names) == sorted(["look", house.ids["notes"].replace("-", "_"), CODE])
     assert house.upstream.refusals == []
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_headers_and_parameters_that_only_the_proxy_knows_go_along_at_every_step(
+    house: House, kind: str
+) -> None:
+    house.stage.steps.extend([call(CODE, code="print(1)"), call(CODE, code="print(2)"), say("Done.")])
+    before = len(house.proxy.events)
+    headers = {"x-litellm-tags": "nightly", "anthropic-beta": "context-1m-2025-08-07"}
+    house.clients[kind] = house.clients[kind].with_options(default_headers=headers)
+
+    more = {"extra_headers": {"x-of-the-client": "yes"}, "litellm_session_id": "session-1"}
+    await house.client(kind).ask([GO], house.container("notes"), more, model="claude-coder")
+
+    assert [each.headers.get("x-of-the-client") for each in house.upstream.requests] == ["yes"] * 3
+    if kind == "anthropic":
+        for each in house.upstream.requests:
+            assert "context-1m-2025-08-07" in each.headers["anthropic-beta"]
+    house.proxy.wait_until(lambda: len(house.proxy.events) >= before + 3, EVENT_S)
+    for event in house.proxy.events[before:]:
+        assert "nightly" in event["tags"]
+        assert "session-1" in event["whole"]
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_arguments_that_are_no_json_are_told_to_the_model(house: House, *, streamed: bool) -> None:
+    house.stage.steps.extend([call(CODE, '{"code": '), call(CODE, code="print(1)"), say("Done.")])
+
+    client = house.client("openai", streamed=streamed)
+    answer = await client.ask([GO], house.container("notes"), model="coder")
+
+    assert (answer.text, answer.calls) == ("Done.", [])
+    assert [run["return_code"] for run in answer.runs] == [1, 0]
+    assert len(house.bodies) == 3
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_stream_shows_text_and_code_while_the_code_runs(house: House, kind: str) -> None:
+    slow = "import time\ntime.sleep(3)"
+    house.stage.steps.extend([say("I begin. ") + call(CODE, code=slow), say("Done.")])
+    asked: dict[str, Any] = {"model": "coder", "messages": [GO], "stream": True}
+    seen: dict[str, float] = {}
+
+    beside = {"container": house.container("notes")}
+    if kind == "openai":
+        coming = await house.clients[kind].chat.completions.create(**asked, extra_body=beside)
+    else:
+        coming = await house.clients[kind].messages.create(**asked, max_tokens=500, extra_body=beside)
+    async for piece in coming:
+        raw = piece.to_json()
+        for word in ("begin", "time.sleep", "Done"):
+            if word in raw:
+                seen.setdefault(word, time.monotonic())
+
+    assert list(seen) == ["begin", "time.sleep", "Done"]
+    assert seen["Done"] - seen["time.sleep"] > 2
 
 
 @every_way
@@ -158,7 +219,7 @@ async def test_code_that_runs_holds_up_no_other_request(house: House) -> None:
     slowest = 0.0
     runs: list[Any] = []
 
-    async with anyio.create_task_group() as tasks, httpx.AsyncClient() as client:
+    async with httpx.AsyncClient() as client, anyio.create_task_group() as tasks:
 
         async def look() -> None:
             nonlocal slowest
@@ -230,18 +291,96 @@ async def test_the_limits_of_the_hook_hold(house: House) -> None:
     assert answer.raw["metadata"]["treadle_limit"] == "max_turns"
 
 
-async def test_a_client_that_leaves_a_stream_ends_what_runs_for_it(house: House) -> None:
-    slow = "import time\nprint('began')\ntime.sleep(3)"
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_client_that_leaves_a_stream_ends_what_runs_for_it(house: House, kind: str) -> None:
+    sleep = ["sleep", f"{time.time():.6f}"]
+    slow = f"import subprocess\nprint('began')\nsubprocess.run({sleep})"
     house.stage.steps.extend([say("I begin. ") + call(CODE, code=slow), say("Nobody reads this.")])
-    asked: dict[str, Any] = {"model": "coder", "messages": [GO], "stream": True}
 
-    coming = await house.clients["openai"].chat.completions.create(
-        **asked, extra_body={"container": house.container("notes")}
-    )
-    async for chunk in coming:
-        if chunk.choices[0].delta.content:
-            break
-    await coming.response.aclose()
-    await anyio.sleep(5)
+    async with anyio.create_task_group() as tasks:
+        client = house.client(kind, streamed=True)
+        tasks.start_soon(partial(client.ask, [GO], house.container("notes"), model="coder"))
+        await to_thread.run_sync(house.proxy.wait_until, partial(_running, sleep), EVENT_S)
+        tasks.cancel_scope.cancel()
+    # less than code may run
+    await to_thread.run_sync(house.proxy.wait_until, lambda: not _running(sleep), 5.0)
 
     assert len(house.upstream.requests) == 1
+
+
+def _running(command: list[str]) -> bool:
+    """Whether a process of this machine is `command`, in whatever container."""
+    wanted = b"".join(each.encode() + b"\0" for each in command)
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            if file.read_bytes() == wanted:
+                return True
+    return False
+
+
+async def test_containers_that_are_not_used_make_room_and_those_that_are_do_not(house: House) -> None:
+    assert OWN.count("max_containers_per_owner=3") == 1
+    for _ in range(4):
+        house.stage.steps.extend([call(CODE, code="print(1)"), say("Done.")])
+        answer = await house.client("openai").ask([GO], house.container("notes"), model="coder")
+        assert [run["stdout"] for run in answer.runs] == ["1\n"]
+    house.stage.steps.extend([*[call(CODE, code="import time\ntime.sleep(3)")] * 4, *[say("Done.")] * 3])
+    ended: list[object] = []
+
+    async def ask() -> None:
+        try:
+            asked = house.client("openai").ask([GO], house.container("notes"), model="coder")
+            ended.append((await asked).text)
+        except openai.RateLimitError as error:
+            ended.append(error.status_code)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(ask)
+
+    assert sorted(ended, key=str) == [429, "Done.", "Done.", "Done."]
+
+
+async def test_nothing_of_an_archive_and_no_key_is_logged(house: House) -> None:
+    house.stage.steps.extend([call(CODE, code=JOB.code), say("Done.")])
+    before, seen = len(house.proxy.events), len(house.proxy.log)
+
+    answer = await house.client("anthropic").ask([GO], house.container("gif-maker"), model="claude-coder")
+
+    assert answer.contents == JOB.makes
+    house.proxy.wait_until(lambda: len(house.proxy.events) >= before + 2, EVENT_S)
+    logged = json.dumps(house.proxy.events[before:]) + house.proxy.log[seen:]
+    assert "bouncing ball" in logged  # it is the log that has the prompt
+    scripts = [file for file in JOB.skill.rglob("*.py") if file.name != "__init__.py"]
+    assert len(scripts) == 3
+    for file in scripts:
+        assert max(file.read_text("utf-8").splitlines(), key=len) not in logged
+    for secret in ("_skill_files", UPSTREAM_KEY, house.proxy.key, answer.files[0]["content_base64"][:200]):
+        assert secret not in logged
+
+
+async def test_a_call_of_another_type_passes_as_it_is(house: House) -> None:
+    house.stage.steps.append(say("Hello."))
+
+    answer = await house.clients["openai"].responses.create(
+        model="claude-coder", input="Go.", extra_body={"container": house.container("notes")}
+    )
+
+    assert answer.output_text == "Hello."
+    assert CODE not in json.dumps(house.bodies)
+
+
+@every_way
+async def test_tools_that_code_calls_are_refused(
+    house: House, kind: str, model: str, *, streamed: bool
+) -> None:
+    client = house.client(kind, streamed=streamed)
+    tools = [{**tool, "allowed_callers": ["code_execution_20260120"]} for tool in client.tools()]
+    tools.append({"type": "code_execution_20260120", "name": "code_execution"})
+
+    with pytest.raises(
+        (openai.BadRequestError, anthropic.BadRequestError), match="leave allowed_callers out"
+    ):
+        await client.ask([GO], house.container("notes"), model=model, tools=tools)
+
+    assert house.upstream.requests == []

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.plugins.conftest import STOCK_HEADING, UPSTREAM_KEY, House, every_way
+from tests.plugins.conftest import STOCK_HEADING, House, every_way
+from tests.proxies import UPSTREAM_KEY
 from tests.skills.jobs import JOBS
 from treadle.testing import call, say
 

@@ -196,11 +196,39 @@ async def test_what_cannot_be_is_told_before_anything_is_sent(shop: Shop, call_t
         tool = {"type": "function", "function": {"name": CODE_TOOL}}
     with pytest.raises(InvalidArgument, match="rename it"):
         await shop.taken(call_type, tools=[tool]).first()
-    with pytest.raises(InvalidType, match="messages"):
-        shop.taken(call_type, messages="hello")
+    nothing: list[Any] = []
+    for messages in ("hello", nothing):
+        with pytest.raises((InvalidType, InvalidArgument), match="messages"):
+            shop.taken(call_type, messages=messages)
     if call_type == "acompletion":
         with pytest.raises(InvalidArgument, match="n must be 1"):
             await shop.taken(call_type, n=2).first()
+        with pytest.raises(InvalidArgument, match="model must be one"):
+            shop.taken(call_type, model="coder,claude-coder")
+
+
+@every_call
+async def test_tools_that_code_calls_are_refused_before_anything_is_sent(shop: Shop, call_type: str) -> None:
+    schema, callers = {"type": "object"}, {"allowed_callers": ["code_execution_20260120"]}
+    tool: dict[str, Any] = {"name": "look", "input_schema": schema, **callers}
+    if call_type == "acompletion":
+        tool = {"type": "function", "function": {"name": "look", "parameters": schema}, **callers}
+
+    with pytest.raises(InvalidArgument, match="leave allowed_callers out"):
+        shop.taken(call_type, tools=[tool, {"type": "code_execution_20260120", "name": "code_execution"}])
+
+
+async def test_a_history_with_a_call_that_code_would_wait_for_is_refused(shop: Shop) -> None:
+    caller = {"type": "code_execution_20260120", "tool_id": "srvtoolu_treadle_1"}
+    made = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}, "caller": caller}
+    messages = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": [made]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}]},
+    ]
+
+    with pytest.raises(InvalidArgument, match="code cannot call tools"):
+        shop.taken("anthropic_messages", messages=messages)
 
 
 async def test_skills_of_the_provider_go_on_to_it(shop: Shop) -> None:
@@ -256,7 +284,15 @@ async def _streamed(dialect: Dialect) -> AsyncIterator[Any]:
         usage = {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3}
         yield Said({"id": "c", "created": 1, "model": "m", "choices": [], "usage": usage})
         return
-    events: list[dict[str, Any]] = [
+    raw = b"".join(
+        b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in _events(dialect)
+    )
+    for at in range(0, len(raw), 37):
+        yield raw[at : at + 37]
+
+
+def _events(dialect: Dialect) -> list[dict[str, Any]]:
+    return [
         {"type": "message_start", "message": {**said(dialect, ""), "stop_reason": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
@@ -265,9 +301,31 @@ async def _streamed(dialect: Dialect) -> AsyncIterator[Any]:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
         {"type": "message_stop"},
     ]
-    raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
-    for at in range(0, len(raw), 37):
-        yield raw[at : at + 37]
+
+
+@every_call
+async def test_whoever_leaves_a_stream_lets_go_of_the_upstreams(shop: Shop, call_type: str) -> None:
+    dialect = DIALECTS[call_type]
+    taken = shop.taken(call_type, stream=True)
+    left: list[bool] = []
+
+    async def endless() -> AsyncIterator[Any]:
+        chat = call_type == "acompletion"
+        begin: list[Any] = [await anext(_streamed(dialect))] if chat else _events(dialect)[:3]
+        try:
+            for piece in begin:
+                yield piece
+            while True:
+                yield begin[-1]
+        finally:
+            left.append(True)
+
+    coming = dialect.stream(taken.answered(upstream := endless(), refuses), taken.request, usage=False)
+    await anext(coming)
+    await coming.aclose()
+
+    assert left == [True]
+    assert upstream  # held: the garbage collector would close it, some time
 
 
 async def test_a_whole_message_in_place_of_a_stream_is_told_too(shop: Shop) -> None:

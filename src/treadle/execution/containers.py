@@ -89,11 +89,14 @@ class Containers:
             raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         seed = checked_seed(seed)
         await self.sweep()
+        # no await from here to where the room is taken: others look for some, too
         if spare := self._spare(owner):
-            await self._end(spare)
+            del self._known[spare.id]
         self._check_room(owner)
         self._making[owner] = self._making.get(owner, 0) + 1
         try:
+            if spare:
+                await spare.close()
             made = await self._make(folders, packages, seed)
         finally:
             self._making[owner] -= 1

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from treadle.conversation.blocks import EMPTY, Wire
 from treadle.conversation.usage import NO_USAGE, Usage
-from treadle.errors import TreadleError
+from treadle.errors import StorageError, TreadleError
 from treadle.gateway import faults
 from treadle.gateway.deployments import Target
 from treadle.gateway.dialects import REQUEST_ID, Failed, Headers, error_answer, error_event, is_final, status
@@ -29,6 +29,7 @@ from treadle.gateway.incoming import (
     secret_of,
 )
 from treadle.gateway.refusals import Refused, Unavailable
+from treadle.gateway.stored_routes import outage
 from treadle.telemetry import is_recording, record
 from treadle.wire.json_object import JsonObject
 from treadle.wire.json_text import object_of
@@ -169,7 +170,7 @@ class Exchange:
         if isinstance(error, ClientLeft):
             self.status = CLIENT_LEFT
         elif isinstance(error, TreadleError):
-            await self.fail(error)
+            await self.fail(outage(error) if isinstance(error, StorageError) else error)
         else:
             _LOGGER.error("request %s failed\n%s", self.id, faults.told(error, self._secrets()))
             await self.fail(Broken("the server failed; its log has the reason"))

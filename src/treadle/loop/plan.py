@@ -181,7 +181,7 @@ class Plan:
         told = (*self.told, self.final_tool.told) if self.final_tool else self.told
         if not told:
             return messages
-        first = messages[0] if messages[0].role == "system" else None
+        first = messages[0] if messages and messages[0].role == "system" else None
         rest = messages[1:] if first else messages
         key = id(first)
         known = self._instructions.get(key)

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
@@ -69,13 +70,10 @@ async def reply_of(answer: Awaitable[Any], on_delta: OnDelta | None, secret: str
     chunks = await said(answer, secret)
     reader, fold = Reader(), Fold("chat_completions")
     headers: dict[str, str] = {}
-    try:
+    async with left(chunks):
         while (chunk := await said(anext(chunks, None), secret)) is not None:
             headers = _headers(chunk)  # the last chunk knows the cost
             await forward(reader.feed(_plain(chunk)), fold, on_delta)
-    finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True):  # shield: an await here would else raise at once
-            await chunks.aclose()
     await forward(reader.end(), fold, on_delta)
     return finished(fold.reply(), headers)
 
@@ -86,6 +84,17 @@ async def said(answer: Awaitable[Any], secret: str = "") -> Any:
         return await answer
     except Exception as error:  # litellm raises its own classes and its providers'
         raise _failure(error, secret) from error
+
+
+@asynccontextmanager
+async def left(stream: Any) -> AsyncGenerator[None]:
+    """Let go of a stream of litellm's when the block ends, whether it was read to its end or not."""
+    try:
+        yield
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):  # shield: an await here would else raise at once
+            if close := getattr(stream, "aclose", None):
+                await close()
 
 
 def _litellm() -> Any:

@@ -13,7 +13,7 @@ from treadle.conversation.deltas import Fold, deltas_of
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import BadResponse, InvalidType
 from treadle.models.base import Model, OnDelta
-from treadle.models.litellm import DIALECT, reply_of, said
+from treadle.models.litellm import DIALECT, left, reply_of, said
 from treadle.models.replies import forward
 from treadle.wire import sse
 from treadle.wire.anthropic_messages import requests as messages_requests
@@ -105,8 +105,8 @@ class Messages:
     fields: frozenset[str] = frozenset({"messages", "system", "tools", "tool_choice", "container"})
 
     def read(self, data: Mapping[str, Any], model: Model) -> ModelRequest:
-        if not isinstance(data.get("messages"), list):
-            raise InvalidType("messages must be a list of messages")
+        if not isinstance(data.get("messages"), list) or not data["messages"]:
+            raise InvalidType("messages must be a list of messages, of one at least")
         given = {name: copied(data[name]) for name in self.fields if data.get(name) is not None}
         return messages_requests.read_request({**given, "model": model.name})
 
@@ -127,9 +127,10 @@ class Messages:
         reader, fold = messages_streaming.Reader(), Fold("anthropic_messages")
         events = sse.Events()
         listener = on_delta or _deaf
-        while (piece := await said(anext(answered, None))) is not None:
-            for event in _events(events, piece):
-                await forward(reader.feed(event), fold, listener)
+        async with left(answered):
+            while (piece := await said(anext(answered, None))) is not None:
+                for event in _events(events, piece):
+                    await forward(reader.feed(event), fold, listener)
         await forward(reader.end(), fold, listener)
         return fold.reply()
 

@@ -13,17 +13,19 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from treadle.agents.hosting import Hosts
-from treadle.errors import InvalidArgument, MissingExtra, ModelError, TreadleError
+from treadle.errors import InvalidArgument, MissingExtra, ModelError, StorageError, TreadleError
 from treadle.execution.rules import MAX_IN_ALL, MAX_PER_OWNER, Rules
 from treadle.gateway.dialects import error_object, status, told
+from treadle.gateway.stored_routes import outage
 from treadle.hosted.asked import names_skills
 from treadle.hosted.host import Host, HostLimits
 from treadle.hosted.library import Library
 from treadle.models.replies import COST_HEADERS
 from treadle.plugins.dialects import DIALECTS, Dialect
 from treadle.plugins.taken import Ask, Identity, Taken, as_told, caller_of, concerns_host
-from treadle.settings import plugin_database_url
+from treadle.settings import plugin_database_url, plugin_url_given
 from treadle.skills.store import Skills
+from treadle.storage.database import Database
 
 try:
     CustomLogger: type[Any] = import_module("litellm.integrations.custom_logger").CustomLogger
@@ -34,6 +36,8 @@ _LIMITS = HostLimits()
 _ROUTES = {"chat_completions": "acompletion", "anthropic_messages": "anthropic_messages"}
 _REQUEST = "litellm_logging_obj"
 """Of which each request of a client has one of its own."""
+_TAKEN = "_treadle_taken"
+"""What that has of ours. (Metadata is logged; a table of weak keys holds for ever what knows its key.)"""
 _PLAIN = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
@@ -47,7 +51,7 @@ class SkillsInjectionHook(CustomLogger):
         database_url: str | None = None,
         max_containers_per_owner: int = MAX_PER_OWNER,
     ) -> None:
-        """Raises `InvalidArgument` for what cannot be.
+        """Raises `InvalidArgument` for what cannot be, `MissingExtra` without the driver of the database.
 
         Args:
             max_iterations: model calls of one request.
@@ -59,20 +63,23 @@ class SkillsInjectionHook(CustomLogger):
         """
         _check_count("max_iterations", max_iterations)
         _check_count("max_containers_per_owner", max_containers_per_owner)
-        if not (math.isfinite(sandbox_timeout) and sandbox_timeout > 0):
-            raise InvalidArgument(f"sandbox_timeout must be seconds above 0, not {sandbox_timeout!r}")
+        _check_seconds("sandbox_timeout", sandbox_timeout)
+        if url := database_url or plugin_url_given():
+            Database(url)  # a URL that is none stops the proxy, and not the first request
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.max_iterations = max_iterations
         self.sandbox_timeout = sandbox_timeout
         limits = HostLimits(max_iterations, code_s=sandbox_timeout)
-        rules = Rules(per_owner=max_containers_per_owner, in_all=max(MAX_IN_ALL, max_containers_per_owner))
+        rules = Rules(
+            per_owner=max_containers_per_owner,
+            in_all=max(MAX_IN_ALL, max_containers_per_owner),
+            makes_room=True,
+        )
 
         def made(skills: Skills) -> Host:
             return Host(Library(skills), limits=limits, rules=rules)
 
         self._hosts = Hosts(lambda: database_url or plugin_database_url(), made)
-        # not in metadata: that is logged
-        self._taken: WeakKeyDictionary[Any, Taken] = WeakKeyDictionary()
         self._costs: WeakKeyDictionary[Any, float | None] = WeakKeyDictionary()
 
     async def async_pre_call_hook(
@@ -89,14 +96,14 @@ class SkillsInjectionHook(CustomLogger):
             first = await taken.first()
         except TreadleError as error:
             raise _refusal(error) from error
-        self._taken[data[_REQUEST]] = taken
+        setattr(data[_REQUEST], _TAKEN, taken)
         return first
 
     async def async_post_call_success_hook(
         self, data: dict[str, Any], user_api_key_dict: Identity, response: Any
     ) -> Any:
         """Take the further steps, and answer."""
-        if (taken := self._pop(data)) is None:
+        if (taken := _pop(data)) is None:
             return None
         hosted = taken.answered(response, _asking(taken.dialect, user_api_key_dict))
         try:
@@ -124,7 +131,7 @@ class SkillsInjectionHook(CustomLogger):
         self, user_api_key_dict: Identity, response: AsyncIterator[Any], request_data: dict[str, Any]
     ) -> AsyncGenerator[Any]:
         """The same of a stream, while it comes."""
-        if (taken := self._pop(request_data)) is None:
+        if (taken := _pop(request_data)) is None:
             async for chunk in response:
                 yield chunk
             return
@@ -137,13 +144,22 @@ class SkillsInjectionHook(CustomLogger):
         except TreadleError as error:
             raise _refusal(error) from error
 
-    def _pop(self, data: Mapping[str, Any]) -> Taken | None:
-        return self._taken.pop(data.get(_REQUEST, self), None)
+
+def _pop(data: Mapping[str, Any]) -> Taken | None:
+    taken: Taken | None = getattr(request := data.get(_REQUEST), _TAKEN, None)
+    if taken is not None:
+        delattr(request, _TAKEN)
+    return taken
 
 
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidArgument(f"{name} must be 1 or more, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InvalidArgument(f"{name} must be seconds above 0, not {value!r}")
 
 
 def _types() -> Any:
@@ -163,11 +179,15 @@ def _asking(dialect: Dialect, identity: Identity) -> Ask:
         """What the proxy does for a request, but for what it does once for each client's."""
         server: Any = import_module("litellm.proxy.proxy_server")
         routing: Any = import_module("litellm.proxy.route_llm_request")
-        data = await server.proxy_logging_obj.pre_call_hook(
-            user_api_key_dict=identity, data=data, call_type=route, guardrails_only=True
-        )
+        who: dict[str, Any] = {"user_api_key_dict": identity, "call_type": route}
+        data = await server.proxy_logging_obj.pre_call_hook(data=data, guardrails_only=True, **who)
+        await server.proxy_logging_obj.during_call_hook(data=data, **who)
         call = await routing.route_request(
-            data=data, llm_router=server.llm_router, user_model=server.user_model, route_type=route
+            data=data,
+            llm_router=server.llm_router,
+            user_model=server.user_model,
+            route_type=route,
+            user_api_key_dict=identity,
         )
         return await call
 
@@ -190,6 +210,8 @@ def _refusal(error: TreadleError) -> Exception:
     cause = error.__cause__
     if isinstance(error, ModelError) and isinstance(cause, Exception):
         return cause
+    if isinstance(error, StorageError):
+        error = outage(error)
     said: Any = error_object("chat_completions", error, "")["error"]
     wait_s: float | None = getattr(error, "retry_after_s", None)
     headers = {} if wait_s is None else {"retry-after": str(math.ceil(wait_s))}

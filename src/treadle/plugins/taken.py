@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from treadle.conversation.request import ModelRequest, Reply
+from treadle.errors import InvalidArgument
 from treadle.gateway.files import owner
 from treadle.gateway.gate import Principal
 from treadle.gateway.skill_routes import reader
 from treadle.hosted.asked import for_provider, names_skills
 from treadle.hosted.blocks import PREFIX
+from treadle.hosted.callers import roles
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.model import Hosted
+from treadle.hosted.retold import waiting
 from treadle.models.base import Abilities, Model, OnDelta
 from treadle.plugins.dialects import Dialect
 
@@ -25,6 +28,11 @@ _OF_ONE_CALL = frozenset({"litellm_logging_obj", "litellm_call_id"})
 _METADATA = ("metadata", "litellm_metadata")
 _STOCK_KEYS = frozenset({"_skill_files", "_litellm_code_execution_enabled"})
 """In metadata: what LiteLLM's own hook of this name goes by."""
+
+_NO_PROGRAMS = (
+    "inside of a LiteLLM proxy code cannot call tools of the caller, for there every answer begins with a "
+    'call of the model: leave allowed_callers out, or say ["direct"]; with `treadle serve` it can'
+)
 
 Ask = Callable[[dict[str, Any]], Awaitable[Any]]
 """Asks the proxy's router, as the client whose request it is."""
@@ -118,9 +126,14 @@ class Taken:
         """Take a request.
 
         Raises:
-            InvalidType, InvalidArgument: it cannot be read.
+            InvalidType, InvalidArgument: it cannot be read, has tools for code, or several models.
         """
         request = dialect.read(data, _Sketch(str(data.get("model") or "")))
+        if dialect.wire == "chat_completions" and "," in request.model and not data.get("fastest_response"):
+            # the proxy asks each of them, and answers with a list
+            raise InvalidArgument(f"model must be one where code runs, not {request.model[:200]!r}")
+        if roles(request.tools).of_code or waiting(request.messages):
+            raise InvalidArgument(_NO_PROGRAMS)
         return cls(dialect, data, caller, host, request)
 
     @property

@@ -1,5 +1,7 @@
 """What is refused, in the words and with the status of the client's wire."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -7,7 +9,10 @@ import openai
 import pytest
 
 from tests.gateway.hosted.conftest import OTHER_KEY, Client, Shop
-from treadle.skills.store import Reader
+from treadle.hosted.host import Host
+from treadle.hosted.library import Library
+from treadle.skills.store import Reader, Skills
+from treadle.storage.database import Database
 from treadle.testing import call, say
 
 UNKNOWN = "litellm_skill_00000000-0000-4000-8000-000000000000"
@@ -115,3 +120,20 @@ async def test_a_file_of_another_is_not_found(kind: str, shop: Shop) -> None:
     async with shop.serving([], "chat") as serving:
         with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)):
             await serving.client(kind).ask([asked], shop.container("gif-maker"))
+
+
+@every_client
+@every_wire
+@ways
+async def test_a_database_that_is_away_is_told_without_its_place(
+    kind: str, wire: str, shop: Shop, tmp_path: Path, *, streamed: bool
+) -> None:
+    (tmp_path / "skills.db").mkdir()
+    away = Database(f"sqlite:///{tmp_path}/skills.db")
+    broken = replace(shop, host=Host(Library(Skills(away))))
+
+    async with broken.serving([], wire) as serving:
+        told = await refused(serving.client(kind, streamed=streamed), shop.container("gif-maker"))
+    await away.close()
+
+    assert told == (503, "the database of the server does not answer: send the request again")
