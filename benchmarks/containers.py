@@ -6,11 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from benchmarks.environments import MONTY, installed
 from benchmarks.measure import Spread, spread
-from benchmarks.processes import child
+from benchmarks.processes import below, child, cpu_s, pss_mib
 from benchmarks.tables import ratio, row, title
 from treadle.errors import TreadleError
 from treadle.sandbox.bridge.frames import Call
@@ -83,10 +82,11 @@ async def _ours() -> dict[str, Spread]:
         rows[TRIP] = spread(trips)
         rows[GATHER] = spread(rounds)
         idle = [await engine.make() for _ in range(IDLE)]
-        rows["idle container, MiB (PSS)"] = spread([_pss_mib(each.pid) for each in idle])
-        began = [_cpu_s(each.pid) for each in idle]
+        processes = [[each.pid, *below(each.pid)] for each in idle]
+        rows["idle container, MiB (PSS)"] = spread([pss_mib(each) for each in processes])
+        began = [cpu_s(each) for each in processes]
         await asyncio.sleep(IDLE_S)
-        used = [(_cpu_s(each.pid) - before) / IDLE_S * 1e6 for each, before in zip(idle, began, strict=True)]
+        used = [(cpu_s(each) - before) / IDLE_S * 1e6 for each, before in zip(processes, began, strict=True)]
         rows["idle container, CPU us a second"] = spread(used)
     try:
         data = isolated(packages="data")
@@ -118,23 +118,3 @@ async def _first_line(engine: Engine, code: str) -> None:
 
 async def _double(call: Call) -> object:
     return 2 * call.arguments["n"]
-
-
-def _processes(pid: int) -> list[int]:
-    """PID 1 of a container, and what it started."""
-    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split())]
-
-
-def _cpu_s(pid: int) -> float:
-    nanoseconds = (Path(f"/proc/{each}/schedstat").read_text("utf-8").split()[0] for each in _processes(pid))
-    return sum(map(int, nanoseconds)) / 1e9
-
-
-def _pss_mib(pid: int) -> float:
-    """Memory, with what is shared divided by those who share it."""
-    kib = 0
-    for each in _processes(pid):
-        for line in Path(f"/proc/{each}/smaps_rollup").read_text("utf-8").splitlines():
-            if line.startswith("Pss:"):
-                kib += int(line.split()[1])
-    return kib / 1024

@@ -1,4 +1,4 @@
-"""The peers, each in a virtual environment of its own."""
+"""The peers, and what else must not be in ours, each in a virtual environment of its own."""
 
 import subprocess
 import sys
@@ -15,7 +15,8 @@ class Peer:
     name: str
     """Also that of the folder in `.venv-peers`."""
     package: str
-    requirement: str
+    requirements: tuple[str, ...]
+    """What pip is told to install."""
     script: str
     """In `benchmarks/peers`, and of a loop in `benchmarks/peers/starts` too."""
     imports: tuple[str, ...] = ()
@@ -38,7 +39,7 @@ LOOPS = (
     Peer(
         "litellm",
         "litellm",
-        "litellm==1.110.2",
+        ("litellm==1.110.2",),
         "litellm_agent",
         ("import litellm", "import litellm; litellm.agent"),
         {"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
@@ -46,14 +47,14 @@ LOOPS = (
     Peer(
         "pydantic-ai",
         "pydantic-ai-slim",
-        "pydantic-ai-slim[openai]",
+        ("pydantic-ai-slim[openai]",),
         "pydantic_ai",
         ("import pydantic_ai", "import pydantic_ai; pydantic_ai.Agent"),
     ),
     Peer(
         "openai-agents",
         "openai-agents",
-        "openai-agents",
+        ("openai-agents",),
         "openai_agents",
         ("import agents", "import agents; agents.Agent"),
         {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
@@ -63,13 +64,16 @@ LOOPS = (
 PROXY = Peer(
     "litellm-proxy",
     "litellm",
-    "litellm[proxy]==1.105.5",
+    ("litellm[proxy]==1.105.5",),
     "litellm",  # its command
     (),
     {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_TELEMETRY": "False"},
 )
 
-MONTY = Peer("pydantic-monty", "pydantic-monty", "pydantic-monty==1.4.0", "monty")
+MONTY = Peer("pydantic-monty", "pydantic-monty", ("pydantic-monty==1.4.0",), "monty")
+
+BFCL = Peer("bfcl", "bfcl-eval", ("--no-deps", "bfcl-eval==2026.3.23", "mpmath==1.3.0"), "bfcl")
+"""No peer: tasks with their tools. Of all that it depends on, those tools need the one package."""
 
 
 def installed(peers: Sequence[Peer] = LOOPS) -> list[Peer]:
@@ -82,7 +86,20 @@ def installed(peers: Sequence[Peer] = LOOPS) -> list[Peer]:
 
 def make() -> None:
     """Make the environments of all peers."""
-    for peer in (*LOOPS, MONTY, PROXY):
-        if not peer.python.exists():
-            subprocess.run([sys.executable, "-m", "venv", str(peer.python.parent.parent)], check=True)
-        subprocess.run([peer.python, "-m", "pip", "install", "-q", peer.requirement], check=True)
+    for peer in (*LOOPS, MONTY, PROXY, BFCL):
+        _make(peer)
+
+
+def made(peer: Peer) -> str:
+    """See that the environment of `peer` is there; the empty text, or why it cannot be made."""
+    try:
+        _make(peer)
+    except subprocess.CalledProcessError as error:
+        return f".venv-peers/{peer.name} cannot be made: {error}"
+    return ""
+
+
+def _make(peer: Peer) -> None:
+    if not peer.python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(peer.python.parent.parent)], check=True)
+    subprocess.run([peer.python, "-m", "pip", "install", "-q", *peer.requirements], check=True)

@@ -91,3 +91,22 @@ def _why(ran: "subprocess.CompletedProcess[str]") -> str:
 
 def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["(nothing said)"])[-1]
+
+
+def below(pid: int) -> list[int]:
+    """What a process started, and what that started."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in tasks for child in (task / "children").read_text("ascii").split()]
+    return [each for child in children for each in (child, *below(child))]
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """Seconds of CPU that processes took so far, all their threads."""
+    threads = (thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int((thread / "schedstat").read_text("ascii").split()[0]) for thread in threads) / 1e9
+
+
+def pss_mib(pids: Sequence[int]) -> float:
+    """Memory of processes, with what is shared divided by those who share it."""
+    told = (Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines() for pid in pids)
+    return sum(int(line.split()[1]) for lines in told for line in lines if line.startswith("Pss:")) / 1024

@@ -129,6 +129,7 @@ def programmatic() -> dict[str, dict[str, object]]:
             decimals=1,
         )
         rows[name] = {"requests": client.requests, "sent": asdict(sent), "wall_ms": wall}
+    print("  the model is a script and takes no time: of a real one, each model call adds its own")
     trip = spread(resumed)
     title("a round trip of a program, ms", "median", "p95", "trips")
     row("the answer goes in, the next call comes out", [trip["median"], trip["p95"], len(resumed)])

@@ -20,7 +20,7 @@ NAMES = [
     "Capabilities", "CapabilityUnsupported", "Compaction", "ContextWindowExceeded", "Decision", "Done",
     "Event", "EventStream", "FileChange", "Harness", "HarnessError", "HarnessInstallFailed",
     "CodeExecution", "CodeLoopOptions", "LoopOptions", "Savings",
-    "AsyncCompletionStream", "CompletionStream", "ContainerExpired", "ContainerGone",
+    "AsyncCompletionStream", "CompletionStream", "ContainerBusy", "ContainerExpired", "ContainerGone",
     "TooManyContainers", "ProgrammaticToolCallingUnsupported",
     "acompletion", "completion", "fold_chunks",
     "InvalidArgument", "InvalidTool", "InvalidType", "LimitReached", "MissingExtra", "Model",

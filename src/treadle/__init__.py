@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from treadle.errors import BadRequest as BadRequest
     from treadle.errors import BadResponse as BadResponse
     from treadle.errors import CapabilityUnsupported as CapabilityUnsupported
+    from treadle.errors import ContainerBusy as ContainerBusy
     from treadle.errors import ContainerExpired as ContainerExpired
     from treadle.errors import ContainerGone as ContainerGone
     from treadle.errors import ContextWindowExceeded as ContextWindowExceeded
@@ -104,7 +105,7 @@ _HOMES = {
     ),
     "treadle.conversation.usage": "Savings Usage",
     "treadle.errors": (
-        "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContainerExpired "
+        "AuthenticationError BadRequest BadResponse CapabilityUnsupported ContainerBusy ContainerExpired "
         "ContainerGone ContextWindowExceeded HarnessError "
         "HarnessInstallFailed InvalidArgument InvalidTool InvalidType MissingExtra ModelError ModelNotFound "
         "ModelUnavailable OptionsMismatch OutputInvalid ParameterUnsupported "
@@ -132,6 +133,7 @@ __all__ = [
     "CodeLoopOptions",
     "Compaction",
     "CompletionStream",
+    "ContainerBusy",
     "ContainerExpired",
     "ContainerGone",
     "ContextWindowExceeded",

@@ -15,6 +15,7 @@ from treadle.gateway.deployments import of_environment, of_upstream
 from treadle.gateway.files import Files
 from treadle.gateway.gatekeeper import Gatekeeper
 from treadle.gateway.hosting import ContainerFiles
+from treadle.hosted.records import Records
 from treadle.models.prices import load, prices_installed
 from treadle.settings import Settings, database_url
 from treadle.skills.store import Skills
@@ -58,7 +59,7 @@ def open_gateway(settings: Settings, config: Path | None = None, upstream: str |
     database = Database(database_url())
     gatekeeper = Gatekeeper(database, master_key, configuration.spend_kept_s)
     files, skills = Files(database), Skills(database)
-    host = configuration.hosting.host(skills, ContainerFiles(files))
+    host = configuration.hosting.host(skills, ContainerFiles(files), Records(database, is_server=True))
     app = gateway(
         gatekeeper,
         configuration.deployments,

@@ -16,6 +16,7 @@ TreadleError (also called HarnessError)
 ├── HarnessInstallFailed       kept for `except` clauses written for other harnesses; Treadle installs nothing
 ├── ContainerExpired           a provider's container is over, and what code left in it
 ├── SandboxError
+│   ├── ContainerBusy          something runs in a container, or another process has it
 │   ├── ContainerGone          a container that is not there, or not there any more
 │   └── TooManyContainers      an owner, or all together, have as many as are allowed
 ├── StorageError               the database cannot be used, or did not answer in time
@@ -119,6 +120,14 @@ class ContainerGone(SandboxError):
     """There is no such container: it expired, it was closed, it died, or it is somebody else's."""
 
 
+class ContainerBusy(SandboxError):
+    """A request runs in the container, or another process has it: come again."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class TooManyContainers(SandboxError):
     """An owner, or all together, have as many containers as are allowed."""
 
@@ -218,6 +227,7 @@ STATUS: Mapping[type[TreadleError], int] = {
     OptionsMismatch: 400,
     StateIncompatible: 400,
     ContainerExpired: 404,
+    ContainerBusy: 409,
     ContainerGone: 404,
     TooManyContainers: 429,
     StorageError: 503,

@@ -405,7 +405,7 @@ async def test_code_that_calls_no_tools_is_refused_by_completion_too() -> None:
     wrong: list[tuple[list[Json], str]] = [
         ([old, function], "cannot call tools"),
         ([CODE_TOOL, CODE_TOOL, function], "two tools are named"),
-        ([CODE_TOOL, cyclic], "contain themselves"),
+        ([CODE_TOOL, cyclic], "Circular .ref detected"),
     ]
     for tools, why in wrong:
         with pytest.raises(InvalidArgument, match=why):

@@ -17,7 +17,8 @@ import treadle
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, InvalidArgument, InvalidTool, SandboxError, TooManyContainers
 from treadle.execution.cell import MAX_CODES, Cell
-from treadle.execution.containers import Container, Containers
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, MemoryJournal, Recorded
 from treadle.execution.rules import Rules
 from treadle.sandbox.container import ContainerDied
@@ -580,3 +581,44 @@ async def test_the_code_of_a_cell_long_gone_is_not_kept(container: Container) ->
         await cell.answer(request.id, "found")
 
     assert asked == ["# an earlier program, whose code is not kept"]
+
+
+async def test_a_container_with_the_seed_of_another_draws_what_that_drew(containers: Containers) -> None:
+    code = (
+        "import random, uuid\nprint(uuid.uuid4(), random.random())\nprint(await search(q=uuid.uuid4().hex))"
+    )
+    first = await containers.create("team-a")
+    same = await containers.create("team-b", seed=first.seed)
+    other = await containers.create("team-b")
+    told: list[str] = []
+    for container in (first, same, other):
+        cell = await container.execute(code, tools=[SEARCH])
+        await answer_all(cell, lambda arguments: str(arguments["q"]))
+        told.append(cell.result.stdout)
+
+    assert first.seed == same.seed != other.seed
+    assert told[0] == told[1]
+    assert not set(told[0].split()) & set(told[2].split())
+
+
+async def test_what_is_no_seed_makes_no_container(containers: Containers) -> None:
+    for _ in range(3):
+        with pytest.raises(InvalidArgument, match="a seed is 64 hexadecimal digits"):
+            await containers.create("team-a", seed="1")
+
+    assert [(await containers.create("team-a")).expired for _ in range(2)] == [False, False]
+
+
+async def test_containers_have_one_fingerprint_until_their_packages_differ(
+    containers: Containers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {(await containers.create("team-a")).fingerprint for _ in range(2)}
+
+    async def with_packages(settings: Isolated) -> Engine:
+        return Engine(settings.limits, Packages(content="others"))
+
+    monkeypatch.setattr("treadle.execution.engines.open_engine", with_packages)
+    async with Containers(isolated()) as others:
+        [fingerprint] = plain
+        assert (await others.create("team-a")).fingerprint not in plain
+        assert len(fingerprint) == 16

@@ -92,3 +92,20 @@ print(pd.read_excel("out/sales.xlsx")["revenue"].sum())
     files = {file.path: file.data for file in cell.result.files}
     assert files["out/chart.png"].startswith(b"\x89PNG")
     assert files["out/sales.xlsx"].startswith(b"PK")
+
+
+async def test_numpy_draws_the_same_in_containers_of_one_seed_and_else_not() -> None:
+    code = """
+import numpy as np
+print(np.random.random(), np.random.default_rng().random(), np.random.randint(10**9))
+np.random.seed()
+print(np.random.random(), np.random.RandomState().rand())
+"""
+    told: list[str] = []
+    for seed in ("5eed" * 16, "5eed" * 16, None):
+        async with Containers(isolated(packages="data")) as containers:
+            container = await containers.create("team", seed=seed)
+            told.append((await (await container.execute(code)).finished()).stdout)
+
+    assert told[0] == told[1]
+    assert len({*told[0].split(), *told[2].split()}) == 10

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.conversation.blocks import Document, Message, Opaque, Text
-from treadle.conversation.request import ModelRequest
+from treadle.conversation.request import ModelRequest, NativeTool
 from treadle.errors import TreadleError
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library
@@ -29,7 +29,7 @@ SKILL = {
 }
 CODE = """
 import os, core.x
-print(core.x.y, os.listdir('{root}/skills/gif'), open('{root}/workspace/a.csv').read())
+print(core.x.y, os.listdir('{root}/skills/gif'), open('{root}/workspace/in/a.csv').read())
 open('out.txt', 'w').write('made')
 """
 
@@ -42,12 +42,21 @@ async def told(folder: Path) -> dict[str, Any]:
     async with Database.open(f"sqlite:///{folder}/treadle.db") as database:
         skills = Skills(database)
         made = await skills.create("key:me", read_folder(folder / "gif"))
-        code = CODE.format(root=".." if probe().rootless else "")
-        steps = [call(made.id.replace("-", "_")), call("litellm_code_execution", code=code), say("Done.")]
+        root = ".." if probe().rootless else ""
+        file = f"{root}/workspace/in/a.csv"
+        steps = [
+            call(made.id.replace("-", "_")),
+            call("litellm_code_execution", code=CODE.format(root=root)),
+            call("litellm_bash_code_execution", command=f"cat {file} $INPUT_DIR/a.csv"),
+            call("litellm_text_editor_code_execution", command="view", path=file),
+            call("litellm_text_editor_code_execution", command="view", path=f"{root}/skills/gif/core/x.py"),
+            say("Done."),
+        ]
         model, host = ScriptedModel(steps), Host(Library(skills))
-        file = Document("data:text/csv;base64,MTsy", title="a.csv")
+        sent = Message("user", (Text("Go."), Document("data:text/csv;base64,MTsy", title="a.csv")))
+        tool = NativeTool("anthropic_messages", {"type": "code_execution_20250825", "name": "code_execution"})
         container = {"skills": [{"type": "custom", "skill_id": made.id}]}
-        request = ModelRequest("m", (Message("user", (Text("Go."), file)),), extra={"container": container})
+        request = ModelRequest("m", (sent,), tools=(tool,), extra={"container": container})
         say_so: dict[str, Any] = {"rung": probe().name}
         async with host.opened():
             try:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,35 +12,65 @@ from hypothesis import strategies as st
 from tests.hosted.conftest import paired
 from treadle.conversation.blocks import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult, user
 from treadle.conversation.request import Reply
+from treadle.execution.editor import Created, Edited, EditFailed, Viewed
 from treadle.hosted.blocks import (
+    BASH_TOOL,
     CODE_TOOL,
+    EDITOR_TOOL,
+    KINDS,
     PREFIX,
-    Kept,
-    Ran,
-    as_calls,
-    as_text,
-    code_result,
-    code_use,
-    has_ours,
     is_ours,
-    skill_result,
+    result,
     skill_use,
+    use,
 )
+from treadle.hosted.outcomes import BASH, CODE, EDITOR, Content, Kept, Ran, edited, failed, told
+from treadle.hosted.retold import adopted, as_calls, as_text, has_ours
 from treadle.wire.anthropic_messages.requests import read_request
 from treadle.wire.anthropic_messages.responses import write_response
 from treadle.wire.chat_completions.carried import carrying, read_conversation
+from treadle.wire.json_text import dumps
 
 TOOLS = {"gif": "litellm_skill_1"}
 
 texts = st.builds(Text, st.sampled_from(["I look.", "Well,\n", "é"]))
 thoughts = st.builds(Thinking, st.just("hm"), st.just("c2ln"))
-rans = st.builds(
-    Ran,
-    st.sampled_from(["", "1\n", "a\nb"]),
-    st.sampled_from(["", "no\n"]),
-    st.integers(0, 2),
-    st.lists(st.just(Kept("out/a.gif", "image/gif", 3, "file_1")), max_size=1),
-)
+GIVEN: dict[str, dict[str, object]] = {
+    CODE_TOOL: {"code": "print(1)"},
+    BASH_TOOL: {"command": "echo 1"},
+    EDITOR_TOOL: {"command": "view", "path": "a.txt"},
+}
+
+
+def rans(name: str) -> st.SearchStrategy[Content]:
+    ran = st.builds(
+        Ran,
+        st.sampled_from(["", "1\n", "a\nb"]),
+        st.sampled_from(["", "no\n"]),
+        st.integers(0, 2),
+        st.lists(st.just(Kept("out/a.gif", "image/gif", 3, "file_1")), max_size=1),
+        st.just(name),
+    )
+    return ran.map(lambda each: each.content)
+
+
+CONTENTS: dict[str, st.SearchStrategy[Content]] = {
+    CODE_TOOL: rans(CODE),
+    BASH_TOOL: rans(BASH) | st.just(failed(BASH, "unavailable", "it is gone")),
+    EDITOR_TOOL: st.sampled_from(
+        [
+            Viewed("a\nb", 2, 1, 2),
+            Viewed("b", 1, 2, 2),
+            Viewed("", 0, 1, 0),
+            Viewed("./\na.txt (1 bytes)", None, None, None),
+            Created(is_file_update=True),
+            Created(is_file_update=False),
+            Edited([" a", "-b", "+c"], 1, 2, 1, 2),
+            EditFailed("file_not_found", "there is no such file"),
+            EditFailed("string_not_found", "it is not there", 0),
+        ]
+    ).map(edited),
+}
 
 
 @st.composite
@@ -55,12 +86,13 @@ def replies(draw: st.DrawFn, at: int) -> list[Block]:
         for _ in range(draw(st.integers(0, 3))):
             number += 1
             id_ = f"call_{at}_{number}"
-            if draw(st.booleans()):
-                called.append(code_use(id_, {"code": "print(1)"}))
-                results.append(code_result(id_, draw(rans)))
+            tool = draw(st.sampled_from([*KINDS, TOOLS["gif"]]))
+            if tool in KINDS:
+                called.append(use(tool, id_, GIVEN[tool]))
+                results.append(result(tool, id_, "", draw(CONTENTS[tool])))
             else:
                 called.append(skill_use(id_, "gif"))
-                results.append(skill_result(id_, "Read."))
+                results.append(result(tool, id_, "Read.", None))
         if step == steps - 1:
             for _ in range(draw(st.integers(0, 2))):
                 number += 1
@@ -165,10 +197,13 @@ def test_a_reply_that_went_through_a_wire_is_the_same_history(wire: str, data: s
 
 def test_the_tools_of_skills_that_are_no_longer_named_have_a_name_all_the_same() -> None:
     (_, called, answered) = as_calls(
-        [user("go"), *as_messages([skill_use("a", "o ld/ü"), skill_result("a", "Read.")])][:2], {}
+        [user("go"), *as_messages([skill_use("a", "o ld-ü"), result("litellm_skill_0", "a", "Read.", None)])][
+            :2
+        ],
+        {},
     )
 
-    assert called.calls[0].name == "litellm_skill_o_ld"
+    assert called.calls[0].name == "litellm_skill_o_ld__"
     assert answered.results == (ToolResult("a", "Read."),)
 
 
@@ -190,12 +225,89 @@ def test_input_of_any_shape_is_told(given_: object) -> None:
     "content", [None, [], "x", {"type": "code_execution_tool_result_error"}, {"content": 5}]
 )
 def test_a_result_of_any_shape_is_told(content: object) -> None:
-    result = Opaque(
+    ended = Opaque(
         "anthropic_messages",
         {"type": "code_execution_tool_result", "tool_use_id": f"{PREFIX}a", "content": content},
     )
-    sent = as_messages([code_use("a", {"code": "print(1)"}), result])
+    sent = as_messages([use(CODE_TOOL, "a", {"code": "print(1)"}), ended])
     told = as_calls([user("go"), *sent], TOOLS)
 
     paired(told)
     assert told[2].results[0].is_error
+
+
+@pytest.mark.parametrize("tool", KINDS)
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_a_model_reads_in_the_next_request_what_it_read_in_this_one(tool: str, data: st.DataObject) -> None:
+    content = data.draw(CONTENTS[tool])
+    text, is_error = told(KINDS[tool].name, content)
+    messages = as_messages([use(tool, "a", GIVEN[tool]), result(tool, "a", text, content)])
+
+    (_, called, answered, _) = as_calls([user("go"), *messages], TOOLS)
+    assert called.calls == (ToolCall("a", tool, dumps(GIVEN[tool])),)
+    assert answered.results == (ToolResult("a", text, is_error=is_error),)
+
+
+EDITS: list[tuple[Any, str]] = [
+    (Viewed("a\nb", 2, 1, 2), "a\nb"),
+    (Viewed("b\nc", 2, 2, 5), "[lines 2 to 3 of 5]\nb\nc"),
+    (Viewed("", 0, 1, 0), "[the file is empty]"),
+    (Created(is_file_update=True), "[the file was replaced]"),
+    (Created(is_file_update=False), "[the file was created]"),
+    (Edited([" a", "-b", "+c"], 1, 2, 1, 2), "@@ -1,2 +1,2 @@\n a\n-b\n+c"),
+]
+
+
+@pytest.mark.parametrize(("done", "text"), EDITS)
+def test_an_edit_is_told_in_few_words(done: Any, text: str) -> None:
+    assert told(EDITOR, edited(done)) == (text, False)
+
+
+def test_an_edit_that_failed_has_a_code_that_clients_know() -> None:
+    failures = [edited(EditFailed(code, "why")) for code in ("file_not_found", "string_not_found")]
+
+    assert [each["error_code"] for each in failures] == ["file_not_found", "invalid_tool_input"]
+    assert [told(EDITOR, each) for each in failures] == [("why", True)] * 2
+
+
+@pytest.mark.parametrize("name", ["bash_code_execution", "text_editor_code_execution"])
+@pytest.mark.parametrize("content", [None, [], "x", {"content": 5}, {"lines": 5}, {"num_lines": "x"}])
+def test_results_of_a_shell_and_of_an_editor_may_have_any_shape(name: str, content: object) -> None:
+    fields = {"type": f"{name}_tool_result", "tool_use_id": f"{PREFIX}a", "content": content}
+    messages = as_messages([use(f"litellm_{name}", "a", {}), Opaque("anthropic_messages", fields)])
+
+    paired(as_calls([user("go"), *messages], TOOLS))
+    assert not has_ours(as_text(messages))
+
+
+def test_what_ran_at_a_provider_goes_on_here_as_what_ran_here() -> None:
+    blocks: list[dict[str, Any]] = [
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "f()"}},
+        {"type": "server_tool_use", "id": "srvtoolu_2", "name": "web_search", "input": {"query": "x"}},
+        {
+            "type": "code_execution_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": {
+                "type": "encrypted_code_execution_result",
+                "encrypted_stdout": "c2Vj",
+                "stderr": "",
+                "return_code": 0,
+                "content": [],
+            },
+        },
+    ]
+    made = ToolCall("toolu_1", "f", "{}", {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"})
+    use_, search, ended = (Opaque("anthropic_messages", raw) for raw in blocks)
+    sent = [
+        user("go"),
+        Message("assistant", (use_, search, made), "anthropic_messages"),
+        Message("user", (ToolResult("toolu_1", "5"),)),
+        Message("assistant", (ended, Text("Done.")), "anthropic_messages"),
+    ]
+    told_ = as_calls(adopted(sent), TOOLS)
+
+    paired([replace(each, blocks=tuple(b for b in each.blocks if b is not search)) for each in told_])
+    assert [call.name for message in told_ for call in message.calls] == [CODE_TOOL]
+    assert [each.text for message in told_ for each in message.results] == ["[encrypted]"]
+    assert search in told_[1].blocks

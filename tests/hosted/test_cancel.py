@@ -8,6 +8,7 @@ import pytest
 
 from tests.hosted.conftest import ME, House, answered, ask, results
 from tests.hosted.test_one_reply import LOOK, code, ways
+from tests.hosted.test_sub_tools import TOOLS, bash, edit
 from tests.loop.cutting import AGAIN_S, Steps, count_steps
 from treadle.conversation.blocks import Message, user
 from treadle.testing import call, say, think
@@ -15,7 +16,8 @@ from treadle.testing import call, say, think
 
 def script(house: House) -> list[Any]:
     first = think("hm") + say("I look. ") + code("x = 1\nprint(x)") + call(house.tool())
-    return [first, code("open('a.txt', 'w').write('a')") + call("look")]
+    written = code("open('a.txt', 'w').write('a')") + bash("cat a.txt > b.txt")
+    return [first, written + edit("create", "c.txt", file_text="c") + call("look")]
 
 
 async def cut_at(house: House, container: Any, at: int, *, streamed: bool, twice: bool) -> bool:
@@ -30,7 +32,7 @@ async def cut_at(house: House, container: Any, at: int, *, streamed: bool, twice
 
     steps = Steps(at, cancel)
     with count_steps(steps):
-        asked = house.request(tools=(LOOK,), container=container)
+        asked = house.request(tools=(*TOOLS, LOOK), container=container)
         tasks.append(loop.create_task(ask(house.hosted(script(house)), asked, streamed=streamed)))
     with anyio.fail_after(20):
         await asyncio.wait(tasks)

@@ -180,7 +180,7 @@ def with_data(file_id: str, data: bytes = b"1,2", name: str | None = "data.csv")
     return Document(data_url("text/csv", base64.b64encode(data).decode()), name)
 
 
-READ = "print(open('/workspace/data.csv').read())"
+READ = "print(open('/workspace/in/data.csv').read())"
 
 
 @pytest.mark.parametrize("block", [upload, as_part, with_data])
@@ -194,7 +194,7 @@ async def test_a_file_of_the_caller_is_in_the_container_and_the_model_is_told_wh
     reply = await ask(house.hosted(model), house.request(message), streamed=streamed)
 
     assert results(reply)[0]["stdout"] == "1,2\n"
-    assert "/workspace/data.csv" in model.requests[0].messages[-1].text
+    assert "/workspace/in/data.csv" in model.requests[0].messages[-1].text
     assert not any(isinstance(each, Opaque | Document) for each in model.requests[0].messages[-1].blocks)
     assert paths(reply) == []
 
@@ -203,7 +203,7 @@ async def test_a_file_is_put_in_once_and_what_code_made_of_it_stays(house: House
     house.files.sent[ME, "file_1"] = ("data.csv", b"1,2")
     message = Message("user", (Text("Read it."), upload("file_1")))
     reply = await ask(
-        house.hosted([code("open('data.csv', 'a').write(',3')"), say("Done.")]), house.request(message)
+        house.hosted([code("open('in/data.csv', 'a').write(',3')"), say("Done.")]), house.request(message)
     )
     container = house.container(id=id_of(reply))
     asked = house.request(message, *answered(reply), container=container)
@@ -223,7 +223,7 @@ async def test_files_keep_their_paths_when_a_client_leaves_messages_out(house: H
     )
     again = await ask(house.hosted(model), asked)
 
-    assert "/workspace/2-data.csv" in model.requests[0].messages[-1].text
+    assert "/workspace/in/2-data.csv" in model.requests[0].messages[-1].text
     assert results(again)[0]["stdout"] == "first\n"
 
 
@@ -239,23 +239,23 @@ async def test_files_keep_their_paths_when_a_client_leaves_messages_out(house: H
         ("a\nb", "file"),
         ("\ud800", "file"),
         ("x" * 300, "file"),
-        ("out", "2-out"),
-        ("in", "2-in"),
+        ("out", "out"),
+        ("in", "in"),
         ("ü b.txt", "ü b.txt"),
     ],
 )
 async def test_hostile_names_of_files_become_plain_ones(name: str, path: str, house: House) -> None:
     house.files.sent[ME, "file_1"] = (name, b"x")
-    model = ScriptedModel([code(f"print(open('/workspace/{path}').read())"), say("Done.")])
+    model = ScriptedModel([code(f"print(open('/workspace/in/{path}').read())"), say("Done.")])
     reply = await ask(house.hosted(model), house.request(Message("user", (Text("Go."), upload("file_1")))))
 
     assert results(reply)[0]["stdout"] == "x\n"
-    assert f"/workspace/{path}," in model.requests[0].messages[-1].text
+    assert f"/workspace/in/{path}," in model.requests[0].messages[-1].text
 
 
 async def test_two_files_of_the_longest_name_are_both_there(house: House) -> None:
     blocks = (with_data("", b"1", "x" * 255), with_data("", b"2", "x" * 255))
-    model = ScriptedModel([code("print(open('file').read(), open('2-file').read())"), say("Done.")])
+    model = ScriptedModel([code("print(open('in/file').read(), open('in/2-file').read())"), say("Done.")])
     reply = await ask(house.hosted(model), house.request(Message("user", (Text("Go."), *blocks))))
 
     assert results(reply)[0]["stdout"] == "1 2\n"
@@ -288,7 +288,7 @@ async def test_a_pdf_goes_to_the_model_too(house: House) -> None:
     await ask(house.hosted(model), house.request(Message("user", (Text("Go."), document))))
 
     assert model.requests[0].messages[-1].blocks[1] == document
-    assert "/workspace/a.pdf" in model.requests[0].messages[-1].text
+    assert "/workspace/in/a.pdf" in model.requests[0].messages[-1].text
 
 
 async def test_a_request_that_ends_without_code_makes_no_container(house: House) -> None:

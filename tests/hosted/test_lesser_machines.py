@@ -42,7 +42,7 @@ def test_where_containers_have_no_root_the_model_is_told_paths_that_code_can_use
     assert "error" not in told, told["error"]
     first = told["asked"][0]
     assert "../skills/gif" in first
-    assert "../workspace/a.csv" in first
+    assert "../workspace/in/a.csv" in first
     assert "(../workspace, also called ../sandbox)" in first
     assert "Files in ../skills/gif:" in told["asked"][1]
     ran = told["results"][1]
@@ -50,6 +50,8 @@ def test_where_containers_have_no_root_the_model_is_told_paths_that_code_can_use
     assert ran["stdout"].startswith("5 [")
     assert ran["stdout"].endswith("1;2\n")
     assert [each["path"] for each in told["files"]] == ["out.txt"]
+    assert [each["content"] for each in told["results"][3:]] == ["1;2", "y = 5"]
+    assert told["results"][2]["stdout"] == "1;21;2"
 
 
 @needs_namespaces

@@ -139,7 +139,7 @@ async def test_s07_code_is_stopped_at_its_time_and_the_model_goes_on(house: Hous
         reply = await ask(house.hosted(model), house.request(), streamed=streamed)
 
     assert reply.message.text == "It took too long."
-    assert "[stopped: the code ran for 0.5 s]" in results(reply)[0]["stderr"]
+    assert "[stopped: it ran for 0.5 s]" in results(reply)[0]["stderr"]
     assert paths(reply) == ["a.txt"]
     await goes_on(house, reply)
 

@@ -21,7 +21,8 @@ from treadle.conversation.blocks import (
 from treadle.conversation.request import ModelRequest, NativeTool, Reply, ToolChoice, ToolSpec
 from treadle.conversation.usage import Usage
 from treadle.errors import InvalidArgument
-from treadle.hosted.blocks import CODE_TOOL, as_text
+from treadle.hosted.blocks import CODE_TOOL
+from treadle.hosted.retold import as_text
 from treadle.models.base import OnDelta
 from treadle.testing import ScriptedModel, Step, call, runs, say, think
 from treadle.testing.model import deltas
@@ -51,7 +52,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
 
 
 def without_ids(reply: Reply) -> object:
-    return replace(reply, container=None)
+    return replace(reply, id="", container=None)
 
 
 @pytest.mark.parametrize("name", SCENES)

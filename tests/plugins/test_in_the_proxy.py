@@ -286,7 +286,7 @@ async def test_the_limits_of_the_hook_hold(house: House) -> None:
 
     answer = await house.client("anthropic").ask([GO], house.container("notes"), model="claude-coder")
 
-    assert "stopped: the code ran for 8 s" in answer.runs[0]["stderr"]
+    assert "stopped: it ran for 8 s" in answer.runs[0]["stderr"]
     assert len(house.upstream.requests) == 4
     assert answer.raw["metadata"]["treadle_limit"] == "max_turns"
 

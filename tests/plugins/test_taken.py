@@ -11,7 +11,7 @@ import pytest
 
 from tests.skills.test_store import package
 from treadle.errors import InvalidArgument, InvalidType, ModelError, SkillNotFound
-from treadle.hosted.blocks import CODE_TOOL, skill_result, skill_use
+from treadle.hosted.blocks import CODE_TOOL, result, skill_use
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.library import Library
 from treadle.plugins.dialects import DIALECTS, Dialect
@@ -352,7 +352,7 @@ async def test_the_chunk_with_the_usage_is_for_clients_that_asked(
 
 def shown(wire: str) -> dict[str, Any]:
     """What a client sends back of an answer in which a skill was read."""
-    blocks = [skill_use("call_1", "notes").raw, skill_result("call_1", "Write.").raw]
+    blocks = [skill_use("call_1", "notes").raw, result("notes", "call_1", "Write.", None).raw]
     blocks.append({"type": "text", "text": "Yes."})
     if wire == "anthropic_messages":
         return {"role": "assistant", "content": blocks}

@@ -52,7 +52,7 @@ def test_a_set_is_built_once_and_found_by_name(links: Path) -> None:
     assert any("Successfully installed tiny-1.0" in line for line in told)
     assert told[-1].startswith("tiny is built already: ")
     assert made.folder == links.parent / "store" / f"tiny-{TINY.key}"
-    assert find("tiny") == Packages(str(made.folder / "packages"), ("tiny",))
+    assert find("tiny") == Packages(str(made.folder / "packages"), ("tiny",), found.content)
     assert (found.distributions, found.preloaded) == ({"tiny": "1.0"}, ("tiny",))
     assert found.platform == platform()
     assert found.size_bytes == sum(
@@ -136,6 +136,7 @@ def test_building_again_takes_what_there_is_now_and_keeps_the_old_for_a_day(link
 
     assert new.folder == old.folder
     assert manifest(new).distributions == {"tiny": "2.0"}
+    assert manifest(new).content != manifest(old).content
     [aside] = (links.parent / "store").glob(".replaced-*")
     assert (aside / "packages").stat().st_ino == inside
     assert sets() == [new]

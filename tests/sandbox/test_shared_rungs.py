@@ -27,7 +27,13 @@ REPOSITORY = Path(__file__).parents[2]
 SHARED = REPOSITORY.parent / "shared"
 ORDINARY = 65_534
 LIMIT_S = 400
-FILES = ("test_attacks.py", "test_shared_containers.py", "test_engine.py", "test_shown_attacks.py")
+FILES = (
+    "test_attacks.py",
+    "test_shared_containers.py",
+    "test_engine.py",
+    "test_shown_attacks.py",
+    "test_repeating.py",
+)
 BIND = """
 set -e
 mount --make-rprivate /

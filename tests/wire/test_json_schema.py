@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, cast
 import pytest
 from pydantic import BaseModel, Field
 
-from treadle.wire.json_schema import closed, strict
+from treadle.wire.json_schema import closed, contains_itself, strict
 
 
 class Color(Enum):
@@ -247,3 +247,28 @@ def test_odd_schemas_pass_as_they_are() -> None:
         "required": ["a"],
         "additionalProperties": False,
     }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"inner": {"$ref": "#"}}},
+        {"$defs": {"a": {"items": {"$ref": "#/$defs/b"}}, "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"anyOf": [{"$ref": "#"}]}}},
+        {"properties": {"x/y": {"properties": {"z": {"$ref": "#/properties/x~1y"}}}}},
+    ],
+)
+def test_a_reference_to_what_it_stands_in_is_found(schema: dict[str, Any]) -> None:
+    assert contains_itself(schema)
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": {}}},
+    {"properties": {"a": {"$ref": "#/$defs/nowhere"}, "b": {"$ref": "https://example.com/#/a"}}},
+    {"properties": {"a": {"$ref": "#/properties/b/0"}, "b": [{}]}},
+]
+
+
+@pytest.mark.parametrize("schema", OTHERS)
+def test_other_references_are_none_to_itself(schema: dict[str, Any]) -> None:
+    assert not contains_itself(schema)

@@ -13,7 +13,7 @@ from treadle.conversation.native_code import resumes
 from treadle.conversation.request import AnyTool, ModelRequest
 from treadle.errors import InvalidArgument, InvalidType
 from treadle.hosted.asked import for_provider, names_skills
-from treadle.hosted.blocks import has_ours
+from treadle.hosted.retold import has_ours
 from treadle.models.base import Model
 from treadle.models.programmatic import (
     check_results,

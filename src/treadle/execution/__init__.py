@@ -3,7 +3,8 @@
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerGone, TooManyContainers
 from treadle.execution.cell import Cell, CellResult, ToolRequest
-from treadle.execution.containers import Container, Containers
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
 from treadle.execution.editor import Created, Edited, EditFailed, EditResult, Viewed
 from treadle.execution.journal import Answered, Began, Called, Ended, Entry, Journal, MemoryJournal, Recorded
 from treadle.execution.rules import Rules

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from treadle.conversation.request import ToolSpec
-from treadle.execution.cell import CellResult
-from treadle.execution.containers import Container
+from treadle.execution.cell import Cell, CellResult
+from treadle.execution.container import Container
 from treadle.execution.stubs import stubs
 from treadle.sandbox.container import ContainerDied
 from treadle.sandbox.ending import ended
@@ -29,6 +29,7 @@ _TOOLS = """\
 These functions are there already: call them, and do not define or import them. They are asynchronous, and \
 `asyncio.gather` runs several at once. A result that is a JSON object or array arrives as its value, any \
 other as text: convert numbers. A failed call raises ToolError."""
+GONE = "{died}. Variables and files are gone; the next run has a new one."
 _NEW = "[the container is new: variables and files of before are gone]"
 _NOTHING = "[the code printed nothing: print what you want to read]"
 
@@ -61,8 +62,9 @@ class RunsCode(ProgramTool):
     async def container(self) -> Container:
         """That of the next run. When it is another than before, the model reads that all is gone."""
 
-    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
+    async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
         """What a run came to; `notes` are for the model to read with it."""
+        result = cell.result
         text, printed = _told(result, notes)
         return ProgramEnd(
             text, result.return_code, bool(result.return_code), printed, result.duration_s, _written(result)
@@ -109,29 +111,43 @@ class RunsCode(ProgramTool):
 
     async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
         """Run code to its end. Cancelling this stops the code, softly at first; the container stays."""
+        specs = [tool.spec for tool in self.tools_of_code.tools()]
+
+        def begin(container: Container) -> Awaitable[Cell]:
+            return container.execute(
+                self.code(arguments),
+                tools=specs,
+                on_output=host.printed,
+                limit_s=self.limit_s,
+                host=host,
+            )
+
+        try:
+            return await self.end(*await self.finished(begin))
+        except ContainerDied as died:
+            return ProgramEnd(GONE.format(died=died), None, True)
+
+    async def finished(self, begin: Callable[[Container], Awaitable[Cell]]) -> tuple[Cell, Sequence[str]]:
+        """A cell to its end, and what the model has to read with it. Cancelling this stops the cell.
+
+        Raises:
+            ContainerDied: the container is gone.
+        """
         container = await self.container()
         self.container_id = self.container_id or container.id
-        specs = [tool.spec for tool in self.tools_of_code.tools()]
-        cell = await container.execute(
-            self.code(arguments),
-            tools=specs,
-            on_output=host.printed,
-            limit_s=self.limit_s,
-            host=host,
-        )
+        cell = await begin(container)
         try:
-            result = await cell.finished()
+            await cell.finished()
         except asyncio.CancelledError:
             cell.cancel()
             await ended(asyncio.get_running_loop().create_task(cell.ended()))  # the container bounds it
             raise
-        except ContainerDied as died:
-            return ProgramEnd(
-                f"{died}. Variables and files are gone; the next run has a new one.", None, True
-            )
-        notes = [] if self.container_id == container.id else [_NEW]
-        self.container_id = container.id
-        return await self.end(result, notes)
+        return cell, self.notes(container)
+
+    def notes(self, container: Container) -> Sequence[str]:
+        """What the model has to know of the container that something ran in, once."""
+        known, self.container_id = self.container_id, container.id
+        return [] if known in (None, container.id) else [_NEW]
 
 
 def _written(result: CellResult) -> Sequence[WrittenFile]:

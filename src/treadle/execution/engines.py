@@ -7,12 +7,24 @@ from dataclasses import dataclass, replace
 import anyio
 
 from treadle.errors import InvalidType, SandboxError
+from treadle.sandbox.container import Container
 from treadle.sandbox.engine import Engine
 from treadle.sandbox.isolation import Isolated
 from treadle.sandbox.opening import open_engine
+from treadle.sandbox.showing import Held
 
 ENGINE_IDLE_S = 600.0
 """Seconds without a container after which an engine of another package set than the settings' is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A container, with what it takes to make it once more."""
+
+    sandboxed: Container
+    held: Held
+    seed: str
+    fingerprint: str
 
 
 @dataclass(slots=True, eq=False)

@@ -59,6 +59,10 @@ class Journal(Protocol):
         """Those of a cell."""
         ...
 
+    def forget(self, cell: str) -> None:
+        """Drop them: nobody asks for them any more."""
+        ...
+
 
 class MemoryJournal:
     """A journal that ends with the process."""
@@ -76,6 +80,11 @@ class MemoryJournal:
         """Drop the entries of a cell."""
         self._entries.pop(cell, None)
 
+    def forget_container(self, container_id: str) -> None:
+        """Drop those of all cells of a container."""
+        for cell in [each for each in self._entries if each.startswith(f"{container_id}-")]:
+            del self._entries[cell]
+
 
 class NoJournal:
     """Of cells that are never run once more."""
@@ -86,6 +95,9 @@ class NoJournal:
     async def entries(self, cell: str) -> Sequence[Entry]:
         return ()
 
+    def forget(self, cell: str) -> None:
+        pass
+
 
 class Recorded:
     """The answers of a journal, for a cell that runs once more: the same calls get them again."""
@@ -93,6 +105,11 @@ class Recorded:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._answers = {each.id: each for each in entries if isinstance(each, Answered)}
         self._calls = [each for each in entries if isinstance(each, Called) and each.id in self._answers]
+
+    @property
+    def left(self) -> Sequence[Called]:
+        """Calls that were not made again."""
+        return self._calls
 
     def take(self, tool: str, arguments: Mapping[str, Any]) -> Answered | None:
         """The answer to the first such call that was not taken yet."""

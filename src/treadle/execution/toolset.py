@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import anyio
 
 from treadle.execution.code_tool import RunsCode
-from treadle.execution.containers import Container, Containers
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
 from treadle.execution.journal import NoJournal
 from treadle.execution.rules import IDLE_S, Rules
 from treadle.sandbox.ending import ended

@@ -1,5 +1,8 @@
 """`/v1/containers`: what runs for a key, and how to end it."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -14,17 +17,23 @@ def routes(host: Host) -> list[Route]:
 
     async def listing(request: Request) -> Response:
         """List containers."""
-        data = [_container(place) for place in host.places(owner(request.state.principal))]
-        return JSONResponse({"data": data, "has_more": False})
+        who = owner(request.state.principal)
+        here = [_container(place) for place in host.places(who)]
+        kept = [_told(each.id, "idle", each.until, each.skills) for each in await host.kept(who)]
+        return JSONResponse({"data": [*here, *kept], "has_more": False})
 
     async def show(request: Request) -> Response:
         """What is known of a container."""
-        return JSONResponse(_container(host.find(*_named(request))))
+        container_id, who = _named(request)
+        for each in await host.kept(who):
+            if each.id == container_id:
+                return JSONResponse(_told(each.id, "idle", each.until, each.skills))
+        return JSONResponse(_container(host.find(container_id, who)))
 
     async def delete(request: Request) -> Response:
         """End a container, and what runs in it."""
         container_id, who = _named(request)
-        await host.end(host.find(container_id, who))
+        await host.delete(container_id, who)
         return JSONResponse({"id": container_id, "type": "container_deleted"})
 
     return [
@@ -40,10 +49,15 @@ def _named(request: Request) -> tuple[str, str]:
 
 def _container(place: Place) -> dict[str, object]:
     made = place.container
+    status = "running" if made.is_busy else "idle"
+    return _told(made.id, status, made.expires_at.timestamp(), made.shown)
+
+
+def _told(id_: str, status: str, until: float, skills: Iterable[str]) -> dict[str, object]:
     return {
-        "id": made.id,
+        "id": id_,
         "type": "container",
-        "status": "running" if made.is_busy else "idle",
-        "expires_at": made.expires_at.isoformat(),
-        "skills": sorted(made.shown),
+        "status": status,
+        "expires_at": datetime.fromtimestamp(until, UTC).isoformat(),
+        "skills": sorted(skills),
     }

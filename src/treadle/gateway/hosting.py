@@ -18,6 +18,7 @@ from treadle.hosted.blocks import PREFIX
 from treadle.hosted.host import Caller, FileStore, Host, HostLimits
 from treadle.hosted.library import Library
 from treadle.hosted.model import Hosted
+from treadle.hosted.records import Records
 from treadle.hosted.uploads import MAX_BYTES
 from treadle.models.base import Model
 from treadle.models.programmatic import CODE_TOOL as CODE_TYPE
@@ -56,7 +57,7 @@ class HostSettings(BaseModel):
     container_idle_s: float = Field(default=IDLE_S, gt=0, le=86_400)
     """Without use; then a container ends."""
 
-    def host(self, skills: Skills, files: FileStore) -> Host:
+    def host(self, skills: Skills, files: FileStore, records: Records | None = None) -> Host:
         """The host that these describe.
 
         Raises:
@@ -73,6 +74,7 @@ class HostSettings(BaseModel):
                 in_all=self.max_containers,
                 makes_room=True,
             ),
+            records,
         )
 
 

@@ -21,14 +21,15 @@ _NO_TEXT = "messages.{at}: the result goes to code, which takes text alone: leav
 
 
 def answers(
-    request: ModelRequest, pending: Collection[str], answered: Collection[str]
+    request: ModelRequest, pending: Collection[str], direct: Collection[str], answered: Collection[str]
 ) -> Sequence[ToolResult]:
     """The answers in the last message of a request, to all calls that wait.
 
     Args:
         request: of the caller.
         pending: ids of the calls that wait.
-        answered: of those that had their answers before, which may come again.
+        direct: of those that the model itself made beside code.
+        answered: of those by code that had their answers before, which may come again.
 
     Raises:
         InvalidArgument: one is missing, is to another call, is no text, or something stands beside them. The
@@ -49,6 +50,8 @@ def answers(
         where = f"{at}.content.{place}"
         if not isinstance(block, ToolResult):
             raise InvalidArgument(_BESIDE.format(at=where))
+        if block.call_id in direct:
+            continue
         if block.call_id not in pending and block.call_id not in answered:
             raise InvalidArgument(_UNKNOWN.format(at=where, id=block.call_id[:80]))
         if not isinstance(block.content, str) and not all(isinstance(each, Text) for each in block.content):

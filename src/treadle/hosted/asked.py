@@ -7,7 +7,7 @@ from typing import Any, cast
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.request import ModelRequest
 from treadle.errors import InvalidArgument
-from treadle.hosted.blocks import as_text, has_ours
+from treadle.hosted.retold import as_text, has_ours, waiting
 from treadle.models.programmatic import is_code_tool
 
 OURS = "litellm_skill_"
@@ -48,8 +48,9 @@ def names_skills(container: object) -> bool:
 
 
 def is_hosted(request: ModelRequest) -> bool:
-    """Whether a request that reached a host has anything for it: stored skills, or code to run."""
-    return names_skills(request.extra.get("container")) or any(map(is_code_tool, request.tools))
+    """Whether a request that reached a host has anything for it: stored skills, or code that runs."""
+    has_code = any(map(is_code_tool, request.tools)) or bool(waiting(request.messages))
+    return has_code or names_skills(request.extra.get("container"))
 
 
 def for_provider(request: ModelRequest, *, hosted: bool | None = None) -> ModelRequest:

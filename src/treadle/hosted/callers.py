@@ -6,11 +6,14 @@ from typing import cast
 
 from treadle.conversation.blocks import EMPTY
 from treadle.conversation.request import AnyTool, NativeTool, ToolSpec
+from treadle.errors import InvalidArgument
 from treadle.hosted.blocks import CALLER
 from treadle.models.programmatic import callers, is_code_tool
 from treadle.tools.toolset import ToolOutput, ToolPolicy
 
 _OLD = "code_execution_20250825"
+_PYTHON_ALONE = "code_execution_20250522"
+_PROVIDERS = "{name} is run by the provider, and code that runs here cannot call it: allow ['direct'] only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,12 @@ def roles(tools: Sequence[AnyTool]) -> Roles:
     direct: list[AnyTool] = []
     of_code: list[Outside] = []
     for tool in tools:
+        said = callers(tool)
         if isinstance(tool, NativeTool):
+            if not is_code_tool(tool) and any(each != "direct" for each in said):
+                raise InvalidArgument(_PROVIDERS.format(name=tool.raw.get("name") or tool.raw.get("type")))
             direct.append(tool)
             continue
-        said = callers(tool)
         rest = {name: value for name, value in tool.extra.items() if name != "allowed_callers"}
         plain = replace(tool, extra=rest or EMPTY)
         if not said or "direct" in said:
@@ -66,3 +71,9 @@ def caller_of(tools: Sequence[AnyTool]) -> str:
     """The `type` that calls of code have, by the code execution tool of a request."""
     old = any(is_code_tool(tool) and cast("NativeTool", tool).raw.get("type") == _OLD for tool in tools)
     return _OLD if old else CALLER
+
+
+def has_sub_tools(tools: Sequence[AnyTool]) -> bool:
+    """Whether a request has a code execution tool that brings a shell and a text editor."""
+    kinds = [cast("NativeTool", tool).raw.get("type") for tool in tools if is_code_tool(tool)]
+    return any(kind != _PYTHON_ALONE for kind in kinds)

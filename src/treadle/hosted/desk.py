@@ -48,15 +48,17 @@ class Desk:
             while self.uploads:  # whoever began this may have been cancelled
                 key, (path, data) = next(iter(self.uploads.items()))
                 if key not in place.uploaded:
-                    await self._put(place, path, data)
+                    await self._put(place, key, path, data)
                     place.uploaded[key] = path
                 del self.uploads[key]
             return place
 
-    async def _put(self, place: Place, path: str, data: bytes) -> None:
+    async def _put(self, place: Place, key: str, path: str, data: bytes) -> None:
         """Write a file; what code made in its place stays, and the model is told."""
         try:
             await place.container.put(path, data)
+            if place.log:
+                place.log.put({path: data}, {key: path})
         except SandboxError as error:
             if place.container.expired:
                 raise

@@ -1,5 +1,8 @@
 """What hosts code and skills: stored skills, containers of conversations, and a place for files."""
 
+import asyncio
+import itertools
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -9,17 +12,23 @@ import anyio
 from anyio import to_thread
 
 from treadle.conversation.native_code import now
-from treadle.errors import ContainerExpired
-from treadle.execution.containers import Container, Containers
+from treadle.errors import ContainerExpired, StorageError
+from treadle.execution.container import Container
+from treadle.execution.containers import Containers
+from treadle.execution.journal import MemoryJournal, NoJournal
 from treadle.execution.rules import Rules
 from treadle.hosted.library import Library, Loaded
+from treadle.hosted.log import Log, new_log
+from treadle.hosted.records import BEAT_S, Kept, MadeOf, Records, Saved
 from treadle.sandbox.choosing import SetChoice, best_set
 from treadle.sandbox.isolation import Isolated, isolated
 from treadle.sandbox.ladder import found, probe
 from treadle.sandbox.packages import usable
 from treadle.skills.store import Reader
+from treadle.telemetry import record
 
 INLINE_BYTES = 5 << 20
+SWEEP_BEATS = 100
 USUAL = "data"
 """The package set of containers, where it is built and no other is named: few skills say what they need."""
 
@@ -63,6 +72,8 @@ class HostLimits:
     """US dollars."""
     inline_bytes: int = INLINE_BYTES
     """Of all files that come back within the response, where they can be had by their ids too."""
+    calls: int = 1_000
+    """Of tools, by one run of code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,8 @@ class Place:
     """The id of the provider's own container, where both are used."""
     turn: Lasting | None = None
     """The last one that waited in it for answers of the caller."""
+    log: Log | None = None
+    """Where containers outlive their process."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +110,13 @@ class Host:
     limits: HostLimits = field(default_factory=HostLimits)
     settings: Isolated = field(default_factory=isolated)
     rules: Rules = field(default_factory=lambda: Rules(makes_room=True))
+    records: Records | None = None
+    """Of containers, which are made anew from these when their process has ended. None: they end with it."""
+    _journal: MemoryJournal = field(default_factory=MemoryJournal, init=False)
+    _claiming: dict[str, tuple[anyio.Lock, int]] = field(
+        default_factory=dict[str, tuple[anyio.Lock, int]], init=False
+    )
+    """Containers that are being looked for, and by how many requests."""
     _places: dict[str, Place] = field(default_factory=dict[str, Place], init=False)
     _containers: Containers | None = field(default=None, init=False)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
@@ -105,10 +125,37 @@ class Host:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Ends the containers when the block ends."""
-        try:
-            yield
-        finally:
-            await self.close()
+        async with AsyncExitStack() as stack:
+            if self.records:
+                await stack.enter_async_context(self.records.opened())
+            # owned by this block, which ends it
+            tending = asyncio.get_running_loop().create_task(self._tend())
+            try:
+                yield
+            finally:
+                tending.cancel()
+                with anyio.CancelScope(shield=True):  # it ends at once, or at the deadline of the database
+                    await asyncio.wait([tending])
+                    await self.close()
+
+    async def _tend(self) -> None:
+        """Say now and then that this process lives, and let go of what ended."""
+        for beats in itertools.count():
+            try:
+                await self.purge()
+                if self.records:
+                    await self.records.beat()
+                    if beats % SWEEP_BEATS == 0:
+                        await self.records.sweep()
+            except StorageError as error:
+                record("containers not written down", {"error": str(error)}, level=logging.WARNING)
+            await anyio.sleep(BEAT_S)
+
+    async def purge(self) -> None:
+        """Let go of containers that ended."""
+        ended = [place for place in self._places.values() if place.container.expired]
+        for place in ended:
+            await self.end(place)
 
     async def close(self) -> None:
         """End the containers."""
@@ -128,7 +175,8 @@ class Host:
         async with self._opening:
             if self._containers is None:
                 settings = replace(self.settings, packages=await self._usual())
-                self._containers = await self._stack.enter_async_context(Containers(settings, self.rules))
+                rules = replace(self.rules, journal=self._journal if self.records else NoJournal())
+                self._containers = await self._stack.enter_async_context(Containers(settings, rules))
             return self._containers
 
     def find(self, container_id: str, owner: str) -> Place:
@@ -139,25 +187,68 @@ class Host:
         """
         place = self._places.get(container_id)
         if place is None or place.container.owner != owner or place.container.expired:
-            raise ContainerExpired(
+            raise expired(
+                container_id,
                 f"there is no container {container_id[:80]!r}: it has expired, or never was yours; "
                 "leave its id out, and begin anew",
-                container_id,
-                now(),
             )
         return place
+
+    def has(self, container_id: str) -> bool:
+        """Whether a container is here, whose ever."""
+        return container_id in self._places
+
+    @asynccontextmanager
+    async def claiming(self, container_id: str) -> AsyncGenerator[None]:
+        """One at a time looks for a container that is not here."""
+        lock, waiting = self._claiming.get(container_id, (anyio.Lock(), 0))
+        self._claiming[container_id] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._claiming.pop(container_id)
+            if waiting > 1:
+                self._claiming[container_id] = lock, waiting - 1
 
     def places(self, owner: str) -> Sequence[Place]:
         """The containers of `owner`, the oldest first."""
         every = (place for place in self._places.values() if place.container.owner == owner)
         return [place for place in every if not place.container.expired]
 
-    async def end(self, place: Place) -> None:
-        """End a container, and what waits or runs in it."""
+    async def kept(self, owner: str) -> Sequence[Kept]:
+        """The containers of `owner` that are not here, and can be made anew, or are in another process."""
+        known = await self.records.listed(owner) if self.records else ()
+        return [each for each in known if each.id not in self._places]
+
+    async def delete(self, container_id: str, owner: str) -> None:
+        """End a container of `owner`, wherever it is written down.
+
+        Raises:
+            ContainerExpired: there is none.
+            ContainerBusy: another process has it.
+        """
+        async with self.claiming(container_id):
+            away = self.records if container_id not in self._places else None
+            if away and await away.claim(container_id, owner):
+                await away.remove([container_id])
+            else:
+                await self.end(self.find(container_id, owner))
+
+    async def end(self, place: Place, *, forget: bool = True) -> None:
+        """End a container, and what waits or runs in it.
+
+        Args:
+            place: where it is.
+            forget: whether it cannot be made anew either.
+        """
         self._places.pop(place.container.id, None)
         if place.turn:
             await place.turn.close()
         await place.container.close()
+        self._journal.forget_container(place.container.id)
+        if self.records and forget:
+            await self.records.remove([place.container.id])
 
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
         """The package set for `skills`, or what no set of this machine has."""
@@ -176,23 +267,46 @@ class Host:
         report = found() or await to_thread.run_sync(probe)
         return ".." if report.rootless else ""
 
-    async def make(self, owner: str, skills: Sequence[Loaded], packages: str | None) -> Place:
+    def check_room(self, owner: str) -> None:
+        """Whether `owner` may have one more container, as things are.
+
+        Raises:
+            TooManyContainers: there are too many.
+        """
+        if self._containers:
+            self._containers.check_room(owner)
+
+    async def make(
+        self,
+        owner: str,
+        skills: Sequence[Loaded],
+        packages: str | None,
+        *,
+        like: Saved | None = None,
+    ) -> Place:
         """A container with `skills` in it.
 
         Args:
             owner: whose.
             skills: that it shows.
             packages: the name of its package set.
+            like: the one that is gone for which it stands; its log is the caller's to make.
 
         Raises:
             SandboxError: it could not be made, or there are too many.
         """
         containers = await self.containers()
         folders = [each.folder for each in skills]
-        place = Place(await containers.create(owner, folders=folders, packages=packages))
-        for id_ in [id_ for id_, each in self._places.items() if each.container.expired]:
-            ended = self._places.pop(id_).turn
-            if ended:
-                await ended.close()
-        self._places[place.container.id] = place
+        seed, id_ = (like.made_of.seed, like.id) if like else (None, None)
+        made = await containers.create(owner, folders=folders, packages=packages, seed=seed, id=id_)
+        place = Place(made)
+        if self.records and not like:
+            shown = [(each.id, each.version, each.folder.name, each.folder.digest) for each in skills]
+            place.log = new_log(self.records, made, MadeOf(made.fingerprint, made.seed, packages, shown))
+        self._places[made.id] = place
+        await self.purge()
         return place
+
+
+def expired(container_id: str, message: str) -> ContainerExpired:
+    return ContainerExpired(message, container_id, now())

@@ -20,6 +20,7 @@ class Loaded:
     """A skill that can be used."""
 
     id: str
+    version: str
     package: Package
     folder: Shown
     """As code finds it."""
@@ -66,7 +67,7 @@ class Library:
             self._keep(version.sha256, package)
             name = package.manifest.name
             folder = Shown(name if name.isascii() else each.id, package.files, version.sha256)
-            loaded.append(Loaded(each.id, package, folder))
+            loaded.append(Loaded(each.id, version.id, package, folder))
         names = [each.name for each in loaded]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidArgument(

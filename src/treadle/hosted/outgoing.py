@@ -1,5 +1,6 @@
 """The one reply that a caller gets, made of several replies of a model and of what ran between them."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -7,8 +8,12 @@ from treadle.conversation.blocks import Block, ToolCall
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import Reply
 from treadle.conversation.usage import NO_USAGE
-from treadle.hosted.blocks import WIRE, by_ours
+from treadle.hosted.blocks import WIRE
+from treadle.hosted.retold import by_ours
 from treadle.models.base import OnDelta
+
+_MESSAGE = "msg_"
+"""What the ids of messages begin with: clients of Messages may look for it."""
 
 
 @dataclass(slots=True)
@@ -36,9 +41,10 @@ class Outgoing:
             await self.listener(delta)
 
     async def begin(self, started: Started) -> None:
-        """Tell of the first reply; the others are its continuation."""
+        """Tell of the first reply; the others are its continuation, and their ids are nobody's."""
         if not self.is_begun:
-            await self.feed(Started(started.id, started.model, wire=WIRE))
+            id_ = started.id if started.id.startswith(_MESSAGE) else f"{_MESSAGE}{secrets.token_hex(12)}"
+            await self.feed(Started(id_, started.model, wire=WIRE))
 
     async def start(self, block: Block) -> int:
         """A new block, and its index."""

@@ -17,7 +17,8 @@ from treadle.conversation.deltas import (
     deltas_of,
 )
 from treadle.conversation.request import ModelRequest, Reply, ToolChoice, ToolSpec
-from treadle.hosted.blocks import CODE_TOOL, SKILL_TOOL, WIRE, code_use, skill_use
+from treadle.hosted.blocks import KINDS, SKILL_TOOL, WIRE, skill_use, use
+from treadle.hosted.callers import Roles
 from treadle.hosted.desk import Desk
 from treadle.hosted.outgoing import Outgoing
 from treadle.models.base import Abilities, Model, OnDelta
@@ -38,14 +39,12 @@ class Steps:
 
     inner: Model
     asked: ModelRequest
-    """What the caller asked: everything but messages and tools goes along at every step."""
+    """What the caller asked: everything but messages goes along at every step, after the tools of here."""
     out: Outgoing
     desk: Desk
     skills: Mapping[str, str]
     """The folders of skills, by the tools that give their instructions."""
     streaming: bool
-    only_code: frozenset[str] = frozenset()
-    """Tools of the caller that the model may not call: code may."""
     container: Mapping[str, object] | None = None
     """What the provider is told of containers: of its own one, and its own skills."""
     handed: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
@@ -56,6 +55,14 @@ class Steps:
     shown: dict[str, str] = field(default_factory=dict[str, str], init=False)
     """Tools of the calls that were told, by the ids of these."""
     is_priced: bool = field(default=True, init=False)
+    only_code: frozenset[str] = field(default=frozenset(), init=False)
+    """Tools of the caller that the model may not call: code may."""
+
+    def take(self, who: Roles) -> None:
+        """The caller's tools, as the next step has them."""
+        self.asked = replace(self.asked, tools=who.direct)
+        direct = {tool.name for tool in who.direct if isinstance(tool, ToolSpec)}
+        self.only_code = frozenset(tool.spec.name for tool in who.of_code) - direct
 
     @property
     def name(self) -> str:
@@ -83,7 +90,7 @@ class Steps:
         asked = replace(
             self.asked,
             messages=request.messages,
-            tools=request.tools,
+            tools=(*request.tools, *self.asked.tools),
             tool_choice=self._choice(),
             extra=extra,
         )
@@ -113,7 +120,7 @@ class Steps:
         return None if forced and self.shown else choice
 
     def is_own(self, name: str) -> bool:
-        if name == CODE_TOOL or name in self.skills:
+        if name in KINDS or name in self.skills:
             return True
         # a skill of before, or one that the model thought up, is nothing that the caller knows of
         return name.startswith(SKILL_TOOL) and all(
@@ -123,17 +130,17 @@ class Steps:
     async def show(self, call: ToolCall) -> int:
         """Tell that something begins to run here; its input may still come."""
         self.shown[call.id] = call.name
-        if call.name == CODE_TOOL:
-            return await self.out.start(code_use(call.id, {}))
-        use = skill_use(call.id, self.skills.get(call.name) or call.name.removeprefix(SKILL_TOOL))
-        index = await self.out.start(replace(use, raw={**use.raw, "input": {}}))
-        await self.out.feed(ArgumentsAdded(index, dumps(use.raw["input"])))
+        if call.name in KINDS:
+            return await self.out.start(use(call.name, call.id, {}))
+        whole = skill_use(call.id, self.skills.get(call.name) or call.name.removeprefix(SKILL_TOOL))
+        index = await self.out.start(replace(whole, raw={**whole.raw, "input": {}}))
+        await self.out.feed(ArgumentsAdded(index, dumps(whole.raw["input"])))
         return index
 
     async def show_whole(self, call_id: str, name: str, given: Mapping[str, object]) -> None:
         """The same of a call that stood in no block of its own."""
         index = await self.show(ToolCall(call_id, name, ""))
-        if name == CODE_TOOL:
+        if name in KINDS:
             await self.out.feed(ArgumentsAdded(index, dumps(given)))
         await self.out.feed(BlockStopped(index))
 
@@ -150,7 +157,8 @@ class _Part:
     _at: dict[int, int] = field(default_factory=dict[int, int], init=False)
     """Where blocks of the reply stand in the caller's."""
     _inputs: dict[int, list[str] | None] = field(default_factory=dict[int, list[str] | None], init=False)
-    """Of code, in pieces: told when it is whole, for some clients fail at what is no object. None: told."""
+    """Of what runs here, in pieces: told when it is whole, for some clients fail at what is no object.
+    None: told."""
     _ids: list[str] = field(default_factory=list[str], init=False)
     """Of its calls, as they are told."""
 
@@ -195,7 +203,7 @@ class _Part:
             self._ids.append(block.id)
             if steps.is_own(block.name):
                 self._at[index] = await steps.show(block)
-                self._inputs[index] = [block.arguments] if block.name == CODE_TOOL else None
+                self._inputs[index] = [block.arguments] if block.name in KINDS else None
                 return
             if block.name in steps.only_code:  # the loop tells the model, and the caller hears nothing of it
                 return

@@ -1,7 +1,9 @@
 """What is done for a caller until it has its reply, and in its next requests where code waits for it."""
 
 import asyncio
+import logging
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,19 +13,24 @@ from typing import cast
 import anyio
 
 from treadle.conversation import events
-from treadle.conversation.blocks import EMPTY, Block, ToolCall, ToolResult
+from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult
 from treadle.conversation.deltas import Ended, Started
+from treadle.conversation.history import History
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
-from treadle.errors import InvalidArgument
+from treadle.errors import ContainerBusy, InvalidArgument, StorageError
 from treadle.hosted.aside import aside
-from treadle.hosted.blocks import CODE_TOOL, FILES, METADATA, Ran, code_result, skill_result, use_id
+from treadle.hosted.blocks import FILES, METADATA, known_id, result, use_id
+from treadle.hosted.callers import Roles
 from treadle.hosted.code import HostedCode
+from treadle.hosted.log import Log
 from treadle.hosted.outgoing import Outgoing, tell_again
+from treadle.hosted.replay import Replay, caught_up, left_open
 from treadle.hosted.steps import HandedOver, Steps
 from treadle.loop.run import Finished, Run
 from treadle.loop.waiting import AnswerGiven, AnswerNeeded, Waiting
 from treadle.models.base import OnDelta
+from treadle.telemetry import record
 from treadle.wire.json_text import dumps
 
 
@@ -50,6 +57,8 @@ class Turn:
     """Of the last reply, or of the try to make it."""
     _others: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)
     """Answers to calls that the model itself made of the caller's tools."""
+    _direct: frozenset[str] = field(default=frozenset(), init=False)
+    """Ids of such calls, answered or not."""
     _results: set[str] = field(default_factory=set[str], init=False)
     """Ids of calls of the model whose result was told."""
     _given: list[AnswerGiven] = field(default_factory=list[AnswerGiven], init=False)
@@ -63,15 +72,28 @@ class Turn:
     _cost: float = field(default=0.0, init=False)
     """Of earlier replies."""
     _pauses: int = field(default=0, init=False)
+    _begun: str = field(default="", init=False)
+    """The id of the program that was written down last."""
     _result_bytes: int = field(default=0, init=False)
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
     _giving_up: "asyncio.TimerHandle | None" = field(default=None, init=False)
     _closing: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     @property
-    def known(self) -> frozenset[str]:
-        """Ids of calls that may be answered beside those that wait."""
-        return frozenset((*self.answered, *(call.id for call in self.steps.handed)))
+    def direct(self) -> frozenset[str]:
+        """Ids of calls of the caller's tools that the model itself made, in a reply that ran code, too."""
+        return self._direct.union(call.id for call in self.steps.handed)
+
+    @property
+    def waiting(self) -> Sequence[str]:
+        """Ids of all calls that have no answer yet."""
+        direct = [call.id for call in self.steps.handed if call.id not in self._others]
+        return [*direct, *self.pending]
+
+    def redefine(self, who: Roles) -> None:
+        """The caller's tools are those of its last request."""
+        self.steps.take(who)
+        self.code.tools_of_code = who
 
     async def play(self, wall_s: float) -> Reply:
         """Go on until there is a reply.
@@ -98,9 +120,10 @@ class Turn:
         """
         async with self._turn:
             self.speaker, self.usage = speaker, NO_USAGE
-            others = {call.id for call in self.steps.handed}
-            self._others |= {each.call_id: each for each in results if each.call_id in others}
-            results = [each for each in results if each.call_id not in others]
+            handed = {call.id for call in self.steps.handed}
+            self._direct |= handed
+            self._others |= {each.call_id: each for each in results if each.call_id in handed}
+            results = [each for each in results if each.call_id not in self._direct]
             new = [result for result in results if result.call_id not in self.answered]
             for result in results:
                 known = self.answered.get(result.call_id, result)
@@ -111,6 +134,7 @@ class Turn:
             if not new and self._last:
                 self.usage = NO_USAGE
                 return await tell_again(self._last, listener)
+            await self._keep(new)
             self._stay()
             self._last = None
             self.steps.out, self.steps.streaming = Outgoing(listener), streaming
@@ -118,8 +142,51 @@ class Turn:
                 self.answered[result.call_id] = result
                 self._result_bytes += len(result.text.encode("utf-8", "replace"))
                 call = self.pending.pop(result.call_id)
-                self._given.append(AnswerGiven(call.id, result.text, result.is_error))
+                if self.code.replay:
+                    self.code.replay.answer(result)
+                else:
+                    self._given.append(AnswerGiven(call.id, result.text, result.is_error))
             return await self._play(wall_s)
+
+    async def _keep(self, new: Sequence[ToolResult]) -> None:
+        """Write answers down, before code gets them."""
+        if not new or not (log := self._log):
+            return
+        replay, program = self.code.replay, self.run.program
+        if replay:
+            named, late = replay.program, [each.call_id for each in new if replay.is_late(each.call_id)]
+        else:
+            waits = program.asked.keys() if program else ()
+            late = [each.call_id for each in new if self.pending[each.call_id].id not in waits]
+            named = self._begun
+        await log.answered(named, new, late)
+
+    @property
+    def _log(self) -> Log | None:
+        place = self.code.desk.place
+        return place.log if place else None
+
+    def go_on(self, replay: Replay, messages: Sequence[Message]) -> History:
+        """Be the turn of a program whose process ended while it waited.
+
+        Args:
+            replay: of the program.
+            messages: of the conversation, in which it has no result.
+
+        Returns:
+            The conversation, up to what has no result yet.
+        """
+        self.code.replay, self._begun = replay, replay.program
+        self.pending.update(replay.pending)
+        self.answered.update(replay.answered)
+        self._pauses = replay.rounds
+        texts = (each.text for each in self.answered.values())
+        self._result_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        unfinished = left_open(messages, replay, self.steps.is_own)
+        self.steps.handed.extend(unfinished.handed)
+        self._others = dict(unfinished.others)
+        self.steps.shown |= {call.id: call.name for call in unfinished.history.open_calls}
+        return unfinished.history
 
     async def _play(self, wall_s: float) -> Reply:
         try:
@@ -157,13 +224,24 @@ class Turn:
         beside = dict(self._beside(outcome, wall_s if deadline.cancelled_caught else None))
         if self.code.written:
             beside[FILES] = await aside(self.code.files)
+        if self._log:
+            try:
+                await self._log.flush()
+            except (StorageError, ContainerBusy) as error:  # the reply is there, and was paid for
+                record("container not written down", {"error": str(error)}, level=logging.WARNING)
         return await self._reply(self._reason(limited=METADATA in beside), beside)
 
     async def _advance(self) -> Finished | Waiting | None:
         """Go on, until it is the caller's turn."""
         given, self._given = self._given, []
         with suppress(HandedOver):
-            return await self.run.advance(given)
+            outcome = await self.run.advance(given)
+            if isinstance(outcome, Waiting) and self.code.replay:
+                outcome, told = await caught_up(self.run, outcome, self.code.replay)
+                if isinstance(outcome, Waiting):
+                    self.code.replay = None
+                    self.pending = dict(told)
+            return outcome
         if self._others.keys() < {call.id for call in self.steps.handed}:
             return None
         # they were answered while code went on that stood in the same reply
@@ -183,15 +261,34 @@ class Turn:
         """Tell the caller which calls of code it has to answer."""
         self._pauses += 1
         known = {call.id: told for told, call in self.pending.items()}
+        new: dict[str, Sequence[object]] = {}
+        blocks: list[ToolCall] = []
         for need in waiting.needs:
             assert isinstance(need, AnswerNeeded), "nobody is asked for approval"
             made_by = str((need.caller or EMPTY).get("tool_id"))
             caller = {"type": self.caller, "tool_id": use_id(made_by)}
             told = known.get(need.call_id) or f"toolu_{secrets.token_hex(12)}"
+            if need.call_id not in known:
+                new[told] = need.tool, need.arguments
             self.pending[told] = ToolCall(need.call_id, need.tool, "{}")
-            await self.steps.out.whole(ToolCall(told, need.tool, dumps(need.arguments), caller))
+            blocks.append(ToolCall(told, need.tool, dumps(need.arguments), caller))
+        if self._log and new:
+            await self._log.asked(self._asked(new))
+        for block in blocks:
+            await self.steps.out.whole(block)
         self._wait()
         return await self._reply("tool_calls", self._savings())
+
+    def _asked(self, calls: Mapping[str, Sequence[object]]) -> Mapping[str, object]:
+        """As it is written down: the calls, and the first time the program too."""
+        program = self.run.program
+        assert program
+        named = known_id(program.id)
+        body: dict[str, object] = {"program": named, "calls": calls, "asked_at": time.time()}
+        if self._begun != named:
+            self._begun = named
+            body["began"] = {"code": program.code, "model": self.model}
+        return body
 
     def _wait(self) -> None:
         self._stay()
@@ -227,12 +324,9 @@ class Turn:
         if call_id in self._results:
             return
         self._results.add(call_id)
-        out = self.steps.out
-        if self.steps.shown[call_id] != CODE_TOOL:
-            await out.whole(skill_result(call_id, output))
-            return
-        ran, self.code.last = self.code.last, None
-        await out.whole(code_result(call_id, ran or Ran(stderr=output, return_code=1)))
+        content, self.code.last = self.code.last, None
+        why = "unavailable" if self.is_over else "invalid_tool_input"
+        await self.steps.out.whole(result(self.steps.shown[call_id], call_id, output, content, why))
 
     async def _reply(self, reason: StopReason, beside: Mapping[str, object]) -> Reply:
         desk, spending = self.code.desk, self.run.spending

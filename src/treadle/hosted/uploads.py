@@ -14,8 +14,8 @@ from treadle.wire.json_text import split_data_url
 
 _READ = frozenset({"application/pdf", "text/plain"})
 """Documents that models read themselves: they get them too."""
-_FOLDERS = frozenset({"in", "out"})
-"""What is in the working folder of a new container."""
+_FOLDER = "in"
+"""Of the working folder: what code knows as `$INPUT_DIR`."""
 _TOLD = "[a file of the user is at {root}/workspace/{path}, {size:,} bytes]"
 _THERE = "[a file of the user is at {root}/workspace/{path}]"
 MAX_BYTES = 128 << 20
@@ -76,11 +76,11 @@ class Uploads:
         name = name.replace("\\", "/").rpartition("/")[2]
         if not is_fit(name) or not is_fit(f"9999-{name}"):
             name = "file"
-        taken = {*_FOLDERS, *self.known.values(), *(path for path, _ in self.files.values())}
-        path, number = name, 1
+        taken = {*self.known.values(), *(path for path, _ in self.files.values())}
+        path, number = f"{_FOLDER}/{name}", 1
         while path in taken:
             number += 1
-            path = f"{number}-{name}"
+            path = f"{_FOLDER}/{number}-{name}"
         return path
 
     def _note(self, key: str) -> Text:

@@ -74,6 +74,8 @@ class Plan:
     """What the provider runs code with, which calls tools."""
     answer_s: float | None = None
     """How long a call of code waits for somebody's answer; then `TimeoutError` is raised there."""
+    max_calls: int | None = None
+    """Calls of tools by one run of code. None: as many as its container takes."""
     _instructions: dict[int, tuple[Message | None, Message]] = field(
         default_factory=dict[int, tuple[Message | None, Message]], init=False, repr=False, compare=False
     )

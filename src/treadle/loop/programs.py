@@ -23,7 +23,7 @@ from treadle.tools.function import explain
 from treadle.tools.invoke import Needs, Ready, noted
 from treadle.tools.toolset import Answer, CodeCall, ErrorKind, ProgramEnd, ProgramTool, WrittenFile
 
-GATHER_S = 0.02
+GATHER_S = 0.05
 """Seconds without another call after which a program waits that does not say so itself: calls that it
 gathered are asked together.
 """
@@ -36,6 +36,7 @@ MAX_MOVED_BYTES = 64 * 1024 * 1024
 TOO_MUCH = (
     "not run: the calls of this turn's code took and gave more than 64 MiB: ask the tools for less, or answer"
 )
+TOO_MANY = "not run: one run of code may call tools {most} times, and this one did: end it, and do with less"
 NEVER_RAN = "not run: the code ended before"
 
 
@@ -46,8 +47,8 @@ class _Asked:
     needs: Needs
     code: str
     """Which makes it."""
-    decided: asyncio.Future[None]
-    """Ends its waiting."""
+    decided: asyncio.Future[bool]
+    """Ends its waiting: whether somebody did speak."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +61,8 @@ class Running:
     max_parallel: int
     answer_s: float | None = None
     """How long a call waits for somebody's answer."""
+    max_calls: int | None = None
+    """That it may make; each one beyond is an error in the code."""
     limit: LimitReached | None = field(default=None, init=False)
     """What ended it."""
     files: tuple[WrittenFile, ...] = field(default=(), init=False)
@@ -82,6 +85,8 @@ class Running:
     _printed_bytes: int = field(default=0, init=False)
     """Of what the model reads."""
     _told_chars: int = field(default=0, init=False)
+    _why: str = field(default="", init=False)
+    """It was stopped by its host."""
     _notes: list[str] = field(default_factory=list[str], init=False)
     """What the model has to know beside what the code printed."""
     _told: Literal["nothing", "its start", "its end"] = field(default="nothing", init=False)
@@ -119,12 +124,12 @@ class Running:
             if not self._asked or self._busy:
                 await self._changed.wait()
                 continue
-            if self._is_idle or not await self._changes():
+            if self.is_idle or not await self._changes():
                 return Waiting(tuple(need(each.needs, each.code) for each in self._asked.values()))
         return await self._ended(work)
 
     @property
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the code waits that made the last call, and has got each answer."""
         return self._heard == (self._made, self._made - len(self._open))
 
@@ -148,10 +153,17 @@ class Running:
         """Let calls go on about which somebody spoke."""
         for id_, each in list(self._asked.items()):
             if self.calls.decided(each.needs.call):
-                del self._asked[id_]
-                self._busy += 1
-                if not each.decided.done():  # it is cancelled, and does not know it yet
-                    each.decided.set_result(None)
+                self._decide(id_, spoken=True)
+
+    def give_up(self, call_id: str) -> None:
+        """Have a call raise `TimeoutError`, as if nobody had spoken about it for too long."""
+        self._decide(call_id, spoken=False)
+
+    def _decide(self, call_id: str, *, spoken: bool) -> None:
+        decided = self._asked.pop(call_id).decided
+        self._busy += 1
+        if not decided.done():  # it is cancelled, and does not know it yet
+            decided.set_result(spoken)
 
     @property
     def on_idle(self) -> Callable[[int, int], None] | None:
@@ -167,6 +179,8 @@ class Running:
     async def call(self, asked: CodeCall, /) -> Answer:
         """Run a tool for the program."""
         self._made += 1
+        if self.max_calls is not None and self._made > self.max_calls:
+            return Answer(TOO_MANY.format(most=self.max_calls), "ToolError")
         self._rounds += asked.alone
         caller = {"type": CODE_CALLER, "tool_id": self.id}
         told_arguments = json.dumps(asked.arguments)
@@ -230,18 +244,18 @@ class Running:
 
     async def _ask(self, needs: Needs, code: str) -> bool:
         """Wait until somebody has spoken about a call; False: nobody did in time."""
-        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._asked[needs.call.id] = _Asked(needs, code, decided)
         self._busy -= 1
         self._changed.set()
         try:
-            with anyio.move_on_after(self.answer_s) as late:
-                await decided
+            with anyio.move_on_after(self.answer_s):
+                return await decided
         finally:
             if self._asked.pop(needs.call.id, None):  # cancelled
                 self._busy += 1
                 self._changed.set()
-        return not late.cancelled_caught
+        return False
 
     async def printed(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         """Tell what the program prints."""
@@ -255,7 +269,7 @@ class Running:
             await self.calls.emit(event)
         if work.cancelled():
             why = self.limit.detail if self.limit else "the code was stopped"
-            end = ProgramEnd(NOT_RUN.format(why=why), None, is_error=True)
+            end = ProgramEnd(self._why or NOT_RUN.format(why=why), None, is_error=True)
         elif error := work.exception():
             end = ProgramEnd(explain(error), None, is_error=True)
         else:
@@ -290,6 +304,11 @@ class Running:
         yield from self.settle()
         if self._told == "its start":
             yield self._end()
+
+    def stop(self, why: str) -> None:
+        """Stop it before its end; `why` is its result."""
+        self._why = why
+        self._stop()
 
     def _stop(self) -> None:
         """Once: a second time would cut off what it does to stop."""

@@ -72,7 +72,7 @@ class Run:
     _calls: Calls = field(init=False)
     _found: dict[str, Outcome] = field(default_factory=dict[str, "Outcome"], init=False)
     """What was found about calls of the last reply, so that an approval does not look at all of them anew."""
-    _program: Running | None = field(default=None, init=False)
+    program: Running | None = field(default=None, init=False)
     """That did not end yet."""
     _native: NativePrograms = field(init=False)
     _telling: Telling = field(init=False)
@@ -115,15 +115,15 @@ class Run:
 
     async def close(self) -> None:
         """Stop what still runs. Before `interrupt`, where the run did not come to its end."""
-        if self._program:
-            await self._program.close()
+        if self.program:
+            await self.program.close()
 
     def interrupt(self) -> list[events.Event]:
         """Give each open call its result: nobody knows how it ended, or it never began.
 
         The events tell of the calls that were announced.
         """
-        before = [*self._native.untold(), *(self._program.stopped() if self._program else ())]
+        before = [*self._native.untold(), *(self.program.stopped() if self.program else ())]
         self._leave_program()
         calls = self._calls
         idle = (call.id for call in self.history.open_calls if call.id not in calls.began)
@@ -255,7 +255,7 @@ class Run:
 
     def _take(self, given: Iterable[Given]) -> None:
         names = {call.id: call.name for call in self.history.open_calls}
-        self._calls.take(given, {**names, **self._program.asked} if self._program else names)
+        self._calls.take(given, {**names, **self.program.asked} if self.program else names)
 
     async def _run_tools(self) -> Waiting | Finished | None:
         """Answer the open calls in their order, as far as that goes without anybody else."""
@@ -280,9 +280,10 @@ class Run:
         return None
 
     async def _run_program(self, tool: ProgramTool, ready: Ready) -> Waiting | LimitReached | None:
-        if self._program is None:
-            self._program = Running(tool, ready, self._calls, self.plan.max_parallel, self.plan.answer_s)
-        program = self._program
+        if self.program is None:
+            bounds = self.plan.max_parallel, self.plan.answer_s, self.plan.max_calls
+            self.program = Running(tool, ready, self._calls, *bounds)
+        program = self.program
         outcome = await program.advance()
         if isinstance(outcome, Waiting):
             return outcome
@@ -290,10 +291,10 @@ class Run:
         return await self._tell(ready.call, outcome) or program.limit
 
     def _leave_program(self) -> None:
-        if self._program:
-            self.savings += self._program.savings
-            self.written += self._program.files
-            self._program = None
+        if self.program:
+            self.savings += self.program.savings
+            self.written += self.program.files
+            self.program = None
 
     def _window(self, calls: deque[ToolCall], tools: Mapping[str, Tool], *, code: bool) -> list[ToolCall]:
         """Takes from `calls` those that may run at the same time. `code`: the provider's makes them."""

@@ -194,8 +194,8 @@ def check_tools(request: ModelRequest) -> None:
         )
     if request.parallel_tool_calls is False or _disables_parallel(request):
         raise InvalidArgument(
-            "parallel_tool_calls=False cannot be kept where code calls tools: leave it out, or take the code "
-            "execution types out of allowed_callers"
+            "parallel_tool_calls=False cannot be kept where code calls tools, nor disable_parallel_tool_use: "
+            "leave it out, or take the code execution types out of allowed_callers"
         )
 
 
@@ -235,8 +235,8 @@ def _check_callers(tool: AnyTool) -> None:
         )
     if isinstance(tool, ToolSpec) and contains_itself(tool.parameters):
         raise InvalidArgument(
-            f"the parameters of {name} contain themselves ($ref), which code cannot be told: "
-            "allow ['direct'] only"
+            f"Circular $ref detected: the parameters of {name} contain themselves, which code cannot be "
+            "told; allow ['direct'] only"
         )
     kind = str(fields.get("type") or "") if isinstance(tool, NativeTool) else ""
     if kind.startswith(_NEVER_FROM_CODE):
@@ -278,9 +278,8 @@ def check_results(request: ModelRequest) -> None:
                 "message of its own"
             )
         for result in results:
-            if not isinstance(result.content, str) and not all(
-                isinstance(each, Text) for each in result.content
-            ):
+            content = () if isinstance(result.content, str) else result.content
+            if result.call_id in calls and not all(isinstance(each, Text) for each in content):
                 raise InvalidArgument(
                     f"the result of {result.call_id} goes to code, which takes text alone: leave out images "
                     "and documents"

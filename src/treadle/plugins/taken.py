@@ -16,10 +16,11 @@ from treadle.gateway.files import owner
 from treadle.gateway.gate import Principal
 from treadle.gateway.skill_routes import reader
 from treadle.hosted.asked import for_provider, names_skills
-from treadle.hosted.blocks import PREFIX, waiting
+from treadle.hosted.blocks import PREFIX
 from treadle.hosted.callers import roles
 from treadle.hosted.host import Caller, Host
 from treadle.hosted.model import Hosted
+from treadle.hosted.retold import waiting
 from treadle.models.base import Abilities, Model, OnDelta
 from treadle.plugins.dialects import Dialect
 

@@ -42,6 +42,8 @@ def environment(python: str = PYTHON, root: str = "", path: Sequence[str] = ()) 
         "INPUT_DIR": root + INPUT,
         "OUTPUT_DIR": root + OUTPUT,
         "PYTHONDONTWRITEBYTECODE": "1",
+        # sets have one order everywhere; nothing is lost, as a container's code could read a random one
+        "PYTHONHASHSEED": "0",
         "LD_LIBRARY_PATH": f"{python}/lib",  # of an interpreter that is built as a shared library
         "MPLBACKEND": "Agg",
         **({"PYTHONPATH": ":".join(path)} if path else {}),  # the runner reads it as Python does

@@ -15,6 +15,7 @@ from treadle.errors import SandboxError
 from treadle.sandbox.box import MAX_PACKET_BYTES, Limits, Mount, RungName
 from treadle.sandbox.container import START_S, Container
 from treadle.sandbox.ends import Ends
+from treadle.sandbox.repeating import checked_seed
 from treadle.sandbox.rungs import best_rung, check_mounts, kind_of
 
 if TYPE_CHECKING:  # Linux alone has what is in there
@@ -36,6 +37,8 @@ class Packages:
     """Of the host, with the packages in it."""
     preloaded: Sequence[str] = ()
     """Modules that the zygote imports."""
+    content: str = ""
+    """The same for packages in the same versions."""
 
 
 class Zygote:
@@ -322,15 +325,18 @@ class Engine:
             await zygote.close()
             self._retired.remove(zygote)
 
-    async def make(self, shown: Sequence[Mount] = ()) -> Container:
+    async def make(self, shown: Sequence[Mount] = (), seed: str | None = None) -> Container:
         """A new container, ready to run code.
 
         Args:
             shown: what it sees beside the engine's mounts; of `sandbox.shown`.
+            seed: 64 hexadecimal digits, from which comes what the code draws by chance; None: a new one.
 
         Raises:
+            InvalidArgument: the seed is none.
             SandboxError: it could not be made.
         """
+        drawn_from = bytes.fromhex(checked_seed(seed))
         if self._closed:
             raise SandboxError("the engine is closed")
         zygote = await self._current()
@@ -339,6 +345,7 @@ class Engine:
         except OSError as error:
             raise SandboxError(f"no container could be made: {error}") from error
         try:
+            ends.bridge.send(drawn_from)  # not by the zygote, whose memory later containers have a copy of
             pid, root = await zygote.fork(self.limits, [*self.mounts, *shown], ends.inside)
         except BaseException:
             ends.close()

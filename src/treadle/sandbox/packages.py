@@ -85,6 +85,12 @@ class Manifest(BaseModel):
     size_bytes: int
     built_at: AwareDatetime
 
+    @property
+    def content(self) -> str:
+        """A digest of what is in it: the same for the same packages in the same versions."""
+        made_of = json.dumps([self.key, sorted(self.distributions.items())])
+        return hashlib.sha256(made_of.encode("ascii")).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class PackageSet:
@@ -138,7 +144,7 @@ def find(name: str) -> Packages:
             f"the package set {name!r} is not built for Python {python_version()} ({platform()}): "
             f"run `{command}`{faults}"
         )
-    return Packages(str(content(newest)), (known or newest).preloaded)
+    return Packages(str(content(newest)), (known or newest).preloaded, newest.content)
 
 
 def usable() -> Mapping[str, Manifest]:

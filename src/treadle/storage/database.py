@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class Database:
         """
         self.url = parse(url)
         self._deadline_s = deadline_s
-        self._writer, self._reader = (_on_sqlite if is_file(self.url) else _on_postgresql)(
+        self._writer, self._reader, self._quick = (_on_sqlite if is_file(self.url) else _on_postgresql)(
             self.url, deadline_s
         )
         self._statements: dict[tuple[str, int], str] = {}
@@ -103,8 +104,8 @@ class Database:
 
     async def close(self) -> None:
         """End its connections."""
-        await self._writer.dispose()
-        await self._reader.dispose()
+        for engine in (self._writer, self._reader, self._quick):
+            await engine.dispose()
 
     @asynccontextmanager
     async def served(self) -> AsyncGenerator[None]:
@@ -149,6 +150,19 @@ class Database:
             StorageError: as from `begin`.
         """
         async with self._told(), self._reader.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def quick(self) -> AsyncGenerator[AsyncConnection]:
+        """A connection for statements that write, each for itself, and do not wait for a disk.
+
+        On SQLite what they wrote survives the end of the process, however that ends; of a loss of power the
+        last of it may not.
+
+        Raises:
+            StorageError: as from `begin`.
+        """
+        async with self._told(), self._quick.connect() as connection:
             yield connection
 
     def insert(self, table: Table) -> Insert:
@@ -319,20 +333,29 @@ def _locked(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
-    options: dict[str, Any] = {"connect_args": {"timeout": deadline_s}, "hide_parameters": True}
-    writer = create_async_engine(url, pool_size=1, max_overflow=0, pool_timeout=deadline_s, **options)
-    reader = create_async_engine(url, pool_size=READERS, max_overflow=0, pool_timeout=deadline_s, **options)
-    for engine in (writer, reader):
-        event.listen(engine.sync_engine, "connect", _prepare)
+def _on_sqlite(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+    options: dict[str, Any] = {
+        "connect_args": {"timeout": deadline_s},
+        "hide_parameters": True,
+        "max_overflow": 0,
+        "pool_timeout": deadline_s,
+    }
+    writer = create_async_engine(url, pool_size=1, **options)
+    reader = create_async_engine(url, pool_size=READERS, **options)
+    quick = create_async_engine(
+        url, pool_size=1, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, **options
+    )
+    # what was acknowledged survives a loss of power
+    for engine, synchronous in ((writer, "FULL"), (reader, "FULL"), (quick, "NORMAL")):
+        event.listen(engine.sync_engine, "connect", partial(_prepare, synchronous))
     event.listen(writer.sync_engine, "begin", _begin)
-    return writer, reader
+    return writer, reader, quick
 
 
-def _prepare(connection: Any, _record: object) -> None:
+def _prepare(synchronous: str, connection: Any, _record: object) -> None:
     connection.isolation_level = None  # else the driver begins transactions when it thinks fit
     cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous = FULL")  # what was acknowledged survives a loss of power
+    cursor.execute(f"PRAGMA synchronous = {synchronous}")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
 
@@ -341,7 +364,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _on_postgresql(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine]:
+def _on_postgresql(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
     milliseconds = str(round(deadline_s * 1000))
     try:
         engine = create_async_engine(
@@ -363,4 +386,5 @@ def _on_postgresql(url: URL, deadline_s: float) -> tuple[AsyncEngine, AsyncEngin
         )
     except ImportError as error:
         raise MissingExtra("postgres", "a database on PostgreSQL") from error
-    return engine, engine.execution_options(isolation_level="AUTOCOMMIT")
+    each = engine.execution_options(isolation_level="AUTOCOMMIT")
+    return engine, each, each

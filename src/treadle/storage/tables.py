@@ -163,3 +163,42 @@ skill_versions = Table(
     UniqueConstraint("skill_number", "microseconds", name="skill_versions_of_a_moment"),
     Index("skill_versions_of_a_blob", "sha256"),
 )
+
+holders = Table(
+    "holders",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("alive_until", Seconds, nullable=False),
+)
+"""Processes that have containers; one that does not say in time that it lives has lost them."""
+
+containers = Table(
+    "containers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("made_of", Text, nullable=False),  # JSON
+    Column("made_at", Seconds, nullable=False),
+    Index("containers_of_an_owner", "owner"),
+)
+
+container_entries = Table(
+    "container_entries",
+    metadata,
+    Column("container_id", Text, ForeignKey("containers.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("until", Seconds, nullable=False),  # when the container ends, if nothing else happens
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),  # JSON
+)
+"""What happened in a container, in order: enough to make it anew."""
+
+container_blobs = Table(
+    "container_blobs",
+    metadata,
+    Column("container_id", Text, primary_key=True),
+    Column("sha256", Text, ForeignKey("blobs.sha256"), primary_key=True),
+    Index("container_blobs_of_a_blob", "sha256"),
+)
+"""Contents of files that entries name."""

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, inspect, text
 
 from treadle.errors import StorageError
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in `migrations`."""
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

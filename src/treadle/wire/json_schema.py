@@ -161,26 +161,34 @@ def _check_acyclic(said: Schema) -> None:
 
 
 def contains_itself(schema: Mapping[str, Any]) -> bool:
-    """Whether a definition of `schema` refers to itself, over others too."""
-    found: Any = schema.get("$defs")
-    if not isinstance(found, Mapping):
-        return False
-    defs = cast("Mapping[str, Any]", found)
+    """Whether a part of `schema` refers to itself, over others too."""
+    within: dict[str, set[str]] = {}
+    new = set(_references(schema))
+    while new:
+        within |= {pointer: set(_references(_at(schema, pointer))) for pointer in new}
+        new = {each for found in within.values() for each in found} - within.keys()
     try:
-        TopologicalSorter(
-            {f"#/$defs/{name}": set(_references(each)) for name, each in defs.items()}
-        ).prepare()
+        TopologicalSorter(within).prepare()
     except CycleError:
         return True
     return False
+
+
+def _at(schema: Mapping[str, Any], pointer: str) -> object:
+    """What a reference within `schema` means (RFC 6901); None: nothing."""
+    found: Any = schema
+    for name in pointer.split("/")[1:]:
+        key = name.replace("~1", "/").replace("~0", "~")
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
+    return found if pointer.startswith("#") else None
 
 
 def _references(node: Any) -> Iterator[str]:
     if isinstance(node, list):
         for item in cast("list[Any]", node):
             yield from _references(item)
-    elif isinstance(node, dict):
-        schema = cast("dict[str, Any]", node)
+    elif isinstance(node, Mapping):
+        schema = cast("Mapping[str, Any]", node)
         if isinstance(reference := schema.get("$ref"), str):
             yield reference
         for value in schema.values():

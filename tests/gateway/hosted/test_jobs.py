@@ -114,7 +114,7 @@ async def test_the_other_of_two_skills_that_clash_can_be_used_as_the_model_is_to
 
 @other_wire
 async def test_a_file_of_the_client_is_worked_on(kind: str, wire: str, shop: Shop) -> None:
-    code = "import pandas\nprint(pandas.read_csv('/workspace/sales.csv').sold.sum())"
+    code = "import pandas\nprint(pandas.read_csv('/workspace/in/sales.csv').sold.sum())"
     async with shop.serving([call(CODE, code=code), say("Done.")], wire) as serving:
         client = serving.client(kind)
         sent = ("sales.csv", io.BytesIO(b"region,sold\nnorth,12\nsouth,7\n"))
@@ -130,11 +130,11 @@ async def test_a_file_of_the_client_is_worked_on(kind: str, wire: str, shop: Sho
         told = str(serving.fake.requests[0].body)
 
     assert answer.runs[0]["stdout"] == "19\n"
-    assert "/workspace/sales.csv" in told
+    assert "/workspace/in/sales.csv" in told
 
 
 async def test_a_file_within_a_request_of_chat_completions_is_worked_on(shop: Shop) -> None:
-    code = "print(open('/workspace/notes.csv').read())"
+    code = "print(open('/workspace/in/notes.csv').read())"
     data = base64.b64encode(b"a,b").decode()
     async with shop.serving([call(CODE, code=code), say("Done.")], "messages") as serving:
         part = {

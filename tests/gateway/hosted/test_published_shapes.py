@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from anthropic import beta_async_tool
 
-from tests.gateway.hosted.conftest import ChatClient, MessagesClient, Serving, Shop, every_way
+from tests.gateway.hosted.conftest import ChatClient, Serving, Shop, every_way
 from tests.gateway.hosted.programs import CODE, CODE_TOOL, OURS, Loop, Shape, shapes
 from treadle.conversation.blocks import EMPTY
 from treadle.testing import call, say
@@ -34,9 +35,16 @@ async def test_a_loop_written_by_hand(
         assert asked == [list(each) for each in made.asked]
         assert loop.answers[-1].text.endswith("That is it.")
         assert [run["stdout"] for run in loop.answers[-1].runs] == [made.printed]
+        assert kind == "openai" or block_types(loop) == as_recorded(made)
         assert len({answer.container for answer in loop.answers} | {None}) == 2, "one, in each response"
         assert loop.answers[-1].reason == loop.client.reason
         assert len(serving.fake.requests) == 2
+
+
+def as_recorded(made: Shape) -> list[list[str]]:
+    """Types of blocks, one response after another, in the order of the recordings."""
+    first, *more = [["tool_use"] * len(each) for each in made.asked]
+    return [["text", "server_tool_use", *first], *more, ["code_execution_tool_result", "text"]]
 
 
 def block_types(loop: Loop) -> list[list[str]]:
@@ -51,14 +59,7 @@ async def test_blocks_come_in_the_order_of_the_recordings(shop: Shop, wire: str,
         loop = Loop(serving.client("anthropic", streamed=streamed), [made.tool])
         await loop.to_the_end()
 
-    pause = ["tool_use", "tool_use"]
-    assert block_types(loop) == [
-        ["text", "server_tool_use", *pause],
-        pause,
-        pause,
-        pause,
-        ["code_execution_tool_result", "text"],
-    ]
+    assert block_types(loop) == as_recorded(made)
     use = loop.answers[0].raw["content"][1]
     callers = [block["caller"] for answer in loop.answers[:-1] for block in answer.raw["content"][-2:]]
     assert {each["tool_id"] for each in callers} == {use["id"]}
@@ -140,10 +141,7 @@ async def test_the_tool_runner_of_the_package(shop: Shop, wire: str, shape: str,
 
         assert contents[-1][0]["content"]["stdout"] == made.printed
         assert contents[-1][-1]["text"] == "There."
-        assert [sum(block["type"] == "tool_use" for block in each) for each in contents] == [
-            *map(len, made.asked),
-            0,
-        ]
+        assert [[block["type"] for block in each] for each in contents] == as_recorded(made)
         assert len(serving.fake.requests) == 2
 
 
@@ -186,14 +184,24 @@ async def test_a_client_of_chat_completions_answers_by_blocks_of_messages_too(
     assert len(loop.answers) == 6
 
 
-async def test_the_older_tool_names_its_own_version_as_the_caller(shop: Shop) -> None:
+@every_way
+@pytest.mark.parametrize(
+    ("version", "caller"),
+    [
+        ("code_execution_20250825", "code_execution_20250825"),
+        ("code_execution_20260521", "code_execution_20260120"),
+    ],
+)
+async def test_the_caller_is_named_by_the_version_of_the_tool(
+    kind: str, wire: str, shop: Shop, version: str, caller: str, *, streamed: bool
+) -> None:
     made = shapes()["early stop"]
-    old = "code_execution_20250825"
-    tool = type(made.tool)(made.tool.name, made.tool.argument, made.tool.run, (old,))
-    async with shop.serving([call(CODE, code=made.code), say("eu-west.")], "chat") as serving:
-        client = MessagesClient(serving.anthropic, streamed=False)
-        loop = Loop(client, [tool], code_tool={"type": old, "name": "code_execution"})
-        await loop.step()
-        assert loop.calls()[0]["caller"]["type"] == old
-        loop.messages += loop.results()
-        assert (await loop.to_the_end()).runs[0]["stdout"] == made.printed
+    for allowed in (version, "code_execution_20260120"):
+        tool = replace(made.tool, callers=(allowed,))
+        async with shop.serving([call(CODE, code=made.code), say("eu-west.")], wire) as serving:
+            client = serving.client(kind, streamed=streamed)
+            loop = Loop(client, [tool], code_tool={"type": version, "name": "code_execution"})
+            await loop.step()
+            assert loop.calls()[0]["caller"]["type"] == caller
+            loop.messages += loop.results()
+            assert (await loop.to_the_end()).runs[0]["stdout"] == made.printed

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from treadle.sandbox.guest import belonging, functions, shell
+from treadle.sandbox.guest import belonging, draws, functions, shell
 from treadle.sandbox.guest.bridge import Bridge, Frame, HostGone
 
 INTERRUPT = signal.SIGUSR1
@@ -240,12 +240,12 @@ _THREAD_STACK_BYTES = 1 << 20
 
 
 def main(fd: int) -> None:
-    """Serve the bridge on `fd`; the process ends with it."""
+    """Serve the bridge on `fd`, where the seed comes first; the process ends with it."""
+    connection = socket.socket(fileno=fd)
+    draws.install(connection.recv(draws.SEED_BYTES))
     asyncio.run = _run_anywhere
     functions.install()
     belonging.install()
-    if "numpy.random" in sys.modules:  # it knows of no fork: every container would draw the same numbers
-        sys.modules["numpy.random"].seed()
     threading.stack_size(_THREAD_STACK_BYTES)
     sys.stdin = os.fdopen(0, encoding="utf-8")
     sys.stdout, sys.stderr = (
@@ -255,6 +255,6 @@ def main(fd: int) -> None:
     # what an interpreter that the code starts does by itself: first its own folder
     path = os.environ.get("PYTHONPATH", "").split(":")
     sys.path[:0] = [os.getcwd(), *(each for each in path if each and each not in sys.path)]  # noqa: PTH109
-    bridge = Bridge(socket.socket(fileno=fd))
+    bridge = Bridge(connection)
     shell.install(bridge.whole)
     Runner(bridge).serve()

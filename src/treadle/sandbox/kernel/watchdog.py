@@ -15,6 +15,10 @@ from treadle.sandbox.kernel.place import Place
 
 WATCH_S = 0.1
 """Seconds between two looks at running code."""
+QUIET_WATCH_S = 1.0
+"""The same of code that does nothing, where the kernel bounds its memory."""
+QUIET_CPU_S = 0.0005
+"""Processor time between two looks that is next to nothing."""
 LOCKS_CPU_S = 0.5
 """Processor time between two counts of locks: to count them holds up whoever else locks a file."""
 FROZEN_WATCH_S = 30.0
@@ -58,6 +62,9 @@ class Watchdog:
     _locks_due: float = field(default=LOCKS_CPU_S, init=False)
     """At which processor time the locks are counted."""
     _due: float = field(default=0.0, init=False)
+    _pause_s: float = field(default=WATCH_S, init=False)
+    _seen_s: float = field(default=0.0, init=False)
+    """Processor time of the container at the last look."""
 
     def freeze(self) -> None:
         settle(self.place, signal.SIGSTOP)
@@ -67,7 +74,7 @@ class Watchdog:
     def thaw(self, cell: int, cpu_s: float) -> None:
         """Let a cell run, that may use so much processor time."""
         self._frozen = False
-        self._cell, self._cpu_s = cell, self._spent() + cpu_s
+        self._cell, self._cpu_s, self._pause_s = cell, self._spent() + cpu_s, WATCH_S
         self._due = time.monotonic() + WATCH_S
         settle(self.place, signal.SIGCONT)
 
@@ -93,7 +100,9 @@ class Watchdog:
             if self.place.locks() > MAX_LOCKS:
                 return {"op": "over", "what": "locks"}
         left = self._cpu_s - spent
-        self._due = time.monotonic() + WATCH_S
+        is_quiet = self.place.group is not None and spent - self._seen_s < QUIET_CPU_S
+        self._pause_s, self._seen_s = min(2 * self._pause_s, QUIET_WATCH_S) if is_quiet else WATCH_S, spent
+        self._due = time.monotonic() + self._pause_s
         if left > 0:
             return None
         self._cpu_s = math.inf  # once is enough

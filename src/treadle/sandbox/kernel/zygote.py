@@ -77,7 +77,8 @@ def second_life(setup: Setup, connection: int) -> list[str]:
     start = f"import sys; sys.path[:] = {list(setup.path)!r}; {code}"
     name = f"treadle-{os.path.basename(setup.root)}"  # noqa: PTH119
     rest = {"name": name, "preloaded": setup.preloaded, "forgotten": setup.forgotten}
-    return [setup.python, "-I", "-S", "-B", "-c", start, str(connection), json.dumps(rest)]
+    # not -I, which would forget PYTHONHASHSEED: all of the environment is ours
+    return [setup.python, "-P", "-s", "-S", "-B", "-c", start, str(connection), json.dumps(rest)]
 
 
 def _keep_capabilities() -> None:

@@ -1,11 +1,11 @@
 """Responses of Chat Completions: to `Reply`, and back."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from treadle.conversation.blocks import EMPTY, Message, Opaque, Refusal
+from treadle.conversation.blocks import EMPTY, Block, Message, Opaque, Refusal, Text
 from treadle.conversation.request import Reply, StopReason
 from treadle.conversation.usage import COST_LIMIT, NO_USAGE, Usage
 from treadle.errors import BadResponse
@@ -168,10 +168,39 @@ def finish_reason(reply: Reply) -> str:
     return _WRITTEN[reply.stop_reason]
 
 
+@dataclass(slots=True)
+class Breaks:
+    """A content is one text, with a line break where something ran between two: few models write one."""
+
+    _last: str = ""
+    _parted: bool = False
+
+    def part(self) -> None:
+        """Something ran."""
+        self._parted = True
+
+    def before(self, text: str) -> str:
+        """`text`, after a break where it needs one."""
+        if not text:
+            return text
+        needs_one = self._parted and self._last and not self._last.isspace() and not text[0].isspace()
+        self._last, self._parted = text[-1], False
+        return f"\n{text}" if needs_one else text
+
+
+def _written_here(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Without what ran at a provider of another wire, which has no form here."""
+    breaks = Breaks()
+    for block in blocks:
+        if isinstance(block, Opaque) and block.wire != WIRE:
+            breaks.part()
+        else:
+            yield replace(block, text=breaks.before(block.text)) if isinstance(block, Text) else block
+
+
 def write_reply_message(message: Message) -> dict[str, object]:
     """The message of a response. Thinking of another wire travels as gateways carry it."""
-    # what ran at a provider of another wire has no form here
-    blocks = tuple(b for b in message.blocks if not (isinstance(b, Opaque) and b.wire != WIRE))
+    blocks = tuple(_written_here(message.blocks))
     written = next(iter(write_message(replace(message, blocks=blocks), Dialect(extended=True))))
     if message.wire == WIRE:
         written |= message.extra

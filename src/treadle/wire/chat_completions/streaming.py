@@ -41,6 +41,7 @@ from treadle.wire.chat_completions.messages import (
     write_call,
 )
 from treadle.wire.chat_completions.responses import (
+    Breaks,
     choice_extra,
     finish_reason,
     read_cost,
@@ -254,6 +255,7 @@ class Writer:
     _thoughts: dict[int, str] = field(default_factory=dict[int, str], init=False)
     _hosted: dict[int, str] = field(default_factory=dict[int, str], init=False)
     """Blocks of what the provider runs -> what came of their input: told when they are whole."""
+    _breaks: Breaks = field(default_factory=Breaks, init=False)
 
     def feed(self, delta: Delta) -> Iterator[dict[str, object]]:
         match delta:
@@ -296,6 +298,7 @@ class Writer:
             self._calls[index] = len(self._calls)
         elif isinstance(block, Opaque) and block.wire != WIRE:
             self._hosted[index] = ""
+            self._breaks.part()
 
     def _provided(self, index: int, delta: ArgumentsAdded | BlockStopped) -> Mapping[str, object]:
         """A block of what the provider runs, once it is whole."""
@@ -330,7 +333,7 @@ class Writer:
             case Refusal():
                 return {"refusal": text}
             case Text():
-                return {"content": text}
+                return {"content": self._breaks.before(text)}
             case _:
                 return {}
 

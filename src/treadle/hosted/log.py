@@ -1,0 +1,139 @@
+"""What happens in a container, written down before anybody acts on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from treadle.conversation.blocks import ToolResult
+from treadle.conversation.request import ToolSpec
+from treadle.errors import ContainerBusy
+from treadle.execution.cell import Cell, CellResult
+from treadle.execution.container import Container
+from treadle.execution.journal import Answered, Called
+from treadle.hosted.aside import aside
+from treadle.hosted.records import Entry, Kind, MadeOf, Records, Saved, sha256_of
+
+STOPPED = "a run of code was stopped in the middle"
+LATE = "a run of code took too long, and was stopped"
+LEFT = "code left what is not kept: {path}: {reason}"
+
+
+@dataclass(slots=True, eq=False)
+class Log:
+    """Of one container. Entries are numbered from 1; none is written after one that says it is `broken`."""
+
+    records: Records
+    container: Container
+    saved: Saved
+    """As it is in the database, or will be."""
+    is_saved: bool = False
+    number: int = 1
+    """Of the next entry."""
+    _broken: str = field(default="", init=False)
+    """Why the container could not be made anew, once that is so."""
+    _is_over: bool = field(default=False, init=False)
+    """Whether that was written."""
+    _failed: bool = field(default=False, init=False)
+    """Whether nobody knows if the entries that are not written yet were written after all."""
+    _runs: int = field(default=0, init=False)
+    """Runs of code that did not end yet."""
+    _entries: list[tuple[Kind, Mapping[str, Any]]] = field(
+        default_factory=list[tuple[Kind, Mapping[str, Any]]], init=False
+    )
+    """That are not written yet."""
+    _contents: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False)
+
+    def put(self, files: Mapping[str, bytes], uploaded: Mapping[str, str] | None = None) -> None:
+        """Files were put in.
+
+        Args:
+            files: their contents, by path below the working folder.
+            uploaded: the paths of the caller's, by what names them.
+        """
+        self._entries.append(("put", {"files": self._named(files), "uploaded": dict(uploaded or {})}))
+
+    def begins(self) -> None:
+        """Code is about to run."""
+        self._runs += 1
+
+    async def ran(self, cell: Cell, tools: Sequence[ToolSpec], result: CellResult) -> None:
+        """Code has run to its end."""
+        self._runs -= 1
+        if result.timed_out:
+            self._broken = self._broken or LATE
+        for each in result.skipped[:1]:
+            self._broken = self._broken or LEFT.format(path=each.path, reason=each.reason)
+        entries = await cell.journal.entries(cell.id)
+        cell.journal.forget(cell.id)
+        answers = {each.id: each for each in entries if isinstance(each, Answered)}
+        calls = [
+            [each.tool, each.arguments, answers[each.id].text, answers[each.id].error]
+            for each in entries
+            if isinstance(each, Called) and each.id in answers
+        ]
+        body = {
+            "code": cell.code,
+            "tools": [asdict(tool) for tool in tools],
+            "calls": calls,
+            "printed": await aside(lambda: printed(result)),
+            "return_code": result.return_code,
+            "files": self._named({file.path: file.data for file in result.files}),
+            "removed": list(result.removed),
+        }
+        self._entries.append(("ran", body))
+
+    def _named(self, files: Mapping[str, bytes]) -> dict[str, str]:
+        named = {path: sha256_of(data) for path, data in files.items()}
+        self._contents |= {named[path]: data for path, data in files.items()}
+        return named
+
+    async def asked(self, body: Mapping[str, Any]) -> None:
+        """Code waits for its caller, who is told next."""
+        self._entries.append(("asked", body))
+        await self._write()
+
+    async def answered(self, program: str, results: Sequence[ToolResult], late: Sequence[str]) -> None:
+        """The caller gave answers, which code gets next; but for those that are `late`."""
+        given = {each.call_id: [each.text, each.is_error] for each in results}
+        self._entries.append(("answered", {"program": program, "answers": given, "late": list(late)}))
+        await self._write()
+
+    async def flush(self) -> None:
+        """A reply is told next, and nothing waits."""
+        if self._runs:
+            self._broken = self._broken or STOPPED
+        if self._broken and not self._is_over:
+            self._entries.append(("broken", {"why": self._broken}))
+            self._is_over = True
+        if self._entries:
+            await self._write()
+
+    async def _write(self) -> None:
+        until = self.container.expires_at.timestamp()
+        entries = [
+            Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(self._entries)
+        ]
+        alone = self.is_saved and not self._failed and len(entries) == 1 and not self._contents
+        self._failed = True
+        try:
+            if alone:
+                await self.records.note(self.saved.id, entries[0])
+            else:
+                await self.records.add(self.saved, entries, self._contents)
+        except ContainerBusy:  # it is theirs now
+            await self.container.close()
+            raise
+        self._failed, self.is_saved = False, True
+        self.number += len(entries)
+        self._entries.clear()
+        self._contents.clear()
+
+
+def printed(result: CellResult) -> str:
+    """Stands for all that a run printed."""
+    return sha256_of(f"{result.stdout}\0{result.stderr}".encode("utf-8", "surrogatepass"))
+
+
+def new_log(records: Records, container: Container, made_of: MadeOf) -> Log:
+    """Of a container that was just made."""
+    return Log(records, container, Saved(container.id, container.owner, made_of, records.now(), ()))
