@@ -85,10 +85,10 @@ class Containers:
             raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
         if not owner:
             raise InvalidArgument("a container needs an owner")
-        if id in self._known:
-            raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         seed = checked_seed(seed)
         await self.sweep()
+        if id in self._known:
+            raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         if self._rules.makes_room:
             await self._end_idle(owner)
         self._check_room(owner)

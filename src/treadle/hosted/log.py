@@ -20,7 +20,7 @@ LEFT = "code left what is not kept: {path}: {reason}"
 
 @dataclass(slots=True, eq=False)
 class Log:
-    """Of one container. Entries are numbered from 1; none is written after one that says it is `broken`."""
+    """Of one container. Entries are numbered from 1."""
 
     records: Records
     container: Container
@@ -65,16 +65,12 @@ class Log:
             self._broken = self._broken or LEFT.format(path=each.path, reason=each.reason)
         entries = await cell.journal.entries(cell.id)
         cell.journal.forget(cell.id)
-        answers = {each.id: each for each in entries if isinstance(each, Answered)}
-        calls = [
-            [each.tool, each.arguments, answers[each.id].text, answers[each.id].error]
-            for each in entries
-            if isinstance(each, Called) and each.id in answers
-        ]
+        answers = {each.id: [each.text, each.error] for each in entries if isinstance(each, Answered)}
+        made = [each for each in entries if isinstance(each, Called)]
         body = {
             "code": cell.code,
             "tools": [asdict(tool) for tool in tools],
-            "calls": calls,
+            "calls": [[each.tool, each.arguments, *answers.get(each.id, ())] for each in made],
             "printed": await aside(lambda: printed(result)),
             "return_code": result.return_code,
             "files": self._named({file.path: file.data for file in result.files}),
@@ -88,8 +84,11 @@ class Log:
         return named
 
     async def asked(self, body: Mapping[str, Any]) -> None:
-        """Code waits for its caller, who is told next."""
-        self._entries.append(("asked", body))
+        """Code waits for its caller, who is told next; `body` is empty where that was to be written before."""
+        if "began" in body:
+            self._look(running=1)
+        if body:
+            self._entries.append(("asked", body))
         await self._write()
 
     async def answered(self, program: str, results: Sequence[ToolResult], late: Sequence[str]) -> None:
@@ -100,15 +99,20 @@ class Log:
 
     async def flush(self) -> None:
         """A reply is told next, and nothing waits."""
-        if self._runs:
+        self._look(running=0)
+        await self._write()
+
+    def _look(self, running: int) -> None:
+        """Whether the container can be made anew, where so many runs are on their way."""
+        if self._runs > running:
             self._broken = self._broken or STOPPED
         if self._broken and not self._is_over:
             self._entries.append(("broken", {"why": self._broken}))
             self._is_over = True
-        if self._entries:
-            await self._write()
 
     async def _write(self) -> None:
+        if not self._entries:
+            return
         until = self.container.expires_at.timestamp()
         entries = [
             Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(self._entries)

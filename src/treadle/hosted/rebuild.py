@@ -1,6 +1,6 @@
 """A container, made anew after its process ended: its code runs again, and files are what they were."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,8 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import SkillNotFound, TreadleError
-from treadle.execution.journal import Answered, Called, Recorded
+from treadle.execution import journal
+from treadle.execution.journal import Answered, Called, Recorded, signature
 from treadle.hosted.asked import Wanted
 from treadle.hosted.host import Caller, Host, Place, expired
 from treadle.hosted.library import Loaded
@@ -60,13 +61,14 @@ class Rebuilding:
             with anyio.fail_after(self.host.limits.wall_s):
                 for number, entry in enumerate(ended, 1):
                     await (self._put if entry.kind == "put" else self._run)(place, entry.body, number)
+            assert self.host.records
+            await self.host.records.forget(self.saved.id, next_number)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self.host.end(place, forget=False)
             if isinstance(error, TimeoutError):
                 raise Unrepeatable("its code runs for too long") from None
             raise
-        assert self.host.records
         place.log = Log(self.host.records, place.container, self.saved, is_saved=True, number=next_number)
         return place
 
@@ -95,14 +97,8 @@ class Rebuilding:
         """Run code once more; the files are then those that it had left."""
         assert self.host.records
         container = place.container
-        calls = body["calls"]
-        recorded = Recorded(
-            [
-                entry
-                for at, (tool, arguments, text, error) in enumerate(calls)
-                for entry in (Called("", str(at), tool, arguments), Answered("", str(at), text, error))
-            ]
-        )
+        recorded = Recorded(list(_entries(body["calls"])))
+        unanswered = [signature(*call) for call in body["calls"] if len(call) == 2]
         cell = await container.execute(
             body["code"],
             tools=[ToolSpec(**tool) for tool in body["tools"]],
@@ -110,6 +106,9 @@ class Rebuilding:
             replay=recorded,
         )
         async for request in cell:
+            if (made := signature(request.name, request.arguments)) in unanswered:
+                unanswered.remove(made)
+                continue
             cell.cancel()
             await cell.ended()
             raise Unrepeatable(f"its run {number} now calls {request.name}, which it had not called so")
@@ -148,7 +147,7 @@ async def found(
         TooManyContainers: there is no room.
     """
     records = host.records
-    known = records is None or host.has(container_id)
+    known = records is None or await host.has(container_id)
     saved = None if known or not records else await records.claim(container_id, caller.owner)
     if saved is None or not records:
         return host.find(container_id, caller.owner), None
@@ -166,8 +165,14 @@ async def found(
             raise expired(container_id, why) from None
         replay.lost = why
         return None, replay
-    await records.forget(container_id, next_number)
     return place, replay
+
+
+def _entries(calls: Sequence[Sequence[Any]]) -> Iterator[journal.Entry]:
+    for at, (tool, arguments, *answer) in enumerate(calls):
+        yield Called("", str(at), tool, arguments)
+        if answer:
+            yield Answered("", str(at), *answer)
 
 
 def _wanted(saved: Saved) -> Sequence[Wanted]:

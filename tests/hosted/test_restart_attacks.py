@@ -1,0 +1,339 @@
+"""What could go wrong when a container is made anew: wrong answers, lost programs, stolen containers."""
+
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tests.hosted.conftest import ME, results
+from tests.hosted.test_restarts import Street, failed, printed, rows, runs
+from treadle.conversation.blocks import Message, Opaque, ToolResult, user
+from treadle.errors import ContainerBusy, ContainerExpired, InvalidArgument, StorageError
+from treadle.hosted.host import HostLimits
+from treadle.hosted.records import ALIVE_S
+from treadle.sandbox.ladder import probe
+from treadle.storage.database import Database
+from treadle.testing import say
+
+pytestmark = pytest.mark.skipif(probe().rung is None, reason=f"no containers here: {probe().why}")
+
+
+class Flaky(Database):
+    """A database that can be made to fail."""
+
+    fails_at: int | None = None
+    """Which use of it fails, from now on counted down."""
+
+    def _use(self) -> None:
+        if self.fails_at is not None:
+            self.fails_at -= 1
+            if self.fails_at == -1:
+                raise StorageError("the database is away")
+
+    @asynccontextmanager
+    async def begin(self, *, alone: bool = False) -> AsyncGenerator[AsyncConnection]:
+        self._use()
+        async with super().begin(alone=alone) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncConnection]:
+        self._use()
+        async with super().read() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def quick(self) -> AsyncGenerator[AsyncConnection]:
+        self._use()
+        async with super().quick() as connection:
+            yield connection
+
+
+@pytest.fixture
+async def street(tmp_path: Path) -> AsyncGenerator[Street]:
+    database = Flaky(f"sqlite:///{tmp_path}/treadle.db")
+    async with database.opened():
+        yield Street(database, {})
+
+
+async def test_after_a_program_that_diverged_the_next_one_of_the_turn_asks_anew(street: Street) -> None:
+    code = "import time\nprint(await look('same' if time.time() < {until} else 'other'), await look('then'))"
+    until = time.time() + 4
+    async with street.host() as house:
+        await street.ask(house, [runs(code.format(until=until))])
+        street.answer(lambda what: "of before")
+        await street.ask(house)
+    street.answer()
+    await anyio.sleep(max(0.0, until - time.time()))
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('same'))"), say("So.")])
+        assert street.asked() == ["same"]
+        street.answer(lambda what: "of now")
+        assert printed(await street.ask(house)) == "of now\n"
+
+
+async def test_a_program_that_catches_everything_is_stopped_where_it_diverges(street: Street) -> None:
+    code = (
+        "import time\n"
+        "while True:\n"
+        "    try:\n"
+        "        await look(str(time.time_ns()))\n"
+        "    except BaseException:\n"
+        "        pass\n"
+    )
+    async with street.host() as house:
+        await street.ask(house, [runs(code)])
+        street.answer()
+        await street.ask(house)
+    street.answer()
+    async with street.host() as house:
+        with anyio.fail_after(60):
+            reply = await street.ask(house, [say("So.")])
+        assert "ReplayDiverged" in failed(reply)
+        assert reply.message.calls == ()
+
+
+async def test_what_a_stopped_run_left_is_not_made_up_when_another_waits_there(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("x = 0"), say("Done.")])
+        street.messages.append(user("Go on."))
+        with anyio.move_on_after(3):
+            await street.ask(house, [runs("import time\nx = 1\ntime.sleep(60)")])
+        assert printed(await street.ask(house, [runs("print(x)"), runs("print(await look('a'), x)")])) == "1\n"
+    street.answer()
+    async with street.host() as house:
+        reply = await street.ask(house, [say("So.")])
+        assert "stopped in the middle" in failed(reply)
+
+
+async def test_a_run_that_took_too_long_is_not_repeated_for_one_that_waits(street: Street) -> None:
+    street.limits = HostLimits(code_s=0.5)
+    async with street.host() as house:
+        await street.ask(house, [runs("x = 1\nwhile True: x += 1"), runs("print(await look('a'), x)")])
+    street.answer()
+    async with street.host() as house:
+        assert "took too long" in failed(await street.ask(house, [say("So.")]))
+
+
+async def test_a_history_without_the_program_is_refused_and_it_keeps_waiting(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('a'))")])
+    street.answer()
+    whole = list(street.messages)
+    reply = whole[1]
+    without = tuple(block for block in reply.blocks if not isinstance(block, Opaque))
+    async with street.host() as house:
+        street.messages[1] = replace(reply, blocks=without)
+        with pytest.raises(InvalidArgument, match="as they came"):
+            await street.ask(house)
+        street.messages = whole
+        assert printed(await street.ask(house, [say("So.")])) == "saw a\n"
+
+
+async def test_a_request_without_answers_is_refused_and_the_program_keeps_waiting(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('a'))")])
+    whole = list(street.messages)
+    async with street.host() as house:
+        street.messages = whole
+        street.messages.append(user("What?"))
+        with pytest.raises(InvalidArgument):
+            await street.ask(house, [say("Never.")])
+        street.messages.pop()
+        street.answer()
+        assert printed(await street.ask(house, [say("So.")])) == "saw a\n"
+
+
+async def test_in_the_place_of_a_lost_container_programs_wait_too(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("import time\nprint(time.time_ns())"), say("Done.")])
+        street.messages.append(user("Go on."))
+        await street.ask(house, [runs("print(await look('a'))")])
+    street.answer()
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('b'))"), say("So.")])
+        assert street.asked() == ["b"]
+        street.answer()
+        assert printed(await street.ask(house)) == "saw b\n"
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        assert printed(await street.ask(house, [runs("print(3)"), say("So.")])) == "3\n"
+
+
+@pytest.mark.parametrize("argument", ["float('nan')", "'\\ud800'", "'\\0'", "10 ** 400", "1e308 * 10"])
+async def test_arguments_that_are_hardly_json_are_matched(street: Street, argument: str) -> None:
+    anything: Any = {"type": "object", "properties": {"what": {}}, "required": ["what"]}
+    street.tools = (street.tools[0], replace(street.tools[1], parameters=anything))
+    code = f"try:\n    print(await look({argument}))\nexcept Exception as e:\n    print(e)\nprint(await look('b'))"
+    async with street.host() as house:
+        while True:
+            reply = await street.ask(house, [runs(code), say("So.")])
+            if not reply.message.calls:
+                break
+            street.messages.append(
+                Message("user", tuple(ToolResult(each.id, "seen") for each in reply.message.calls))
+            )
+            reached = json.dumps(reply.message.calls[0].arguments)
+        street.messages.append(user("Go on."))
+    assert reached
+    async with street.host() as house:
+        assert printed(await street.ask(house, [runs("print(3)"), say("So.")])) == "3\n"
+
+
+async def test_equal_values_of_other_kinds_are_other_arguments(street: Street) -> None:
+    anything: Any = {"type": "object", "properties": {"what": {}}, "required": ["what"]}
+    street.tools = (street.tools[0], replace(street.tools[1], parameters=anything))
+    code = (
+        "import asyncio, time\n"
+        "one, other = (1, True) if time.time() < {until} else (True, 1)\n"
+        "async def ask(x):\n"
+        "    return repr(x) + await look(x)\n"
+        "print(sorted(await asyncio.gather(ask(one), ask(other))), await look('b'))"
+    )
+    until = time.time() + 4
+    async with street.host() as house:
+        await street.ask(house, [runs(code.format(until=until))])
+        street.answer(repr)
+        await street.ask(house)
+    street.answer(repr)
+    await anyio.sleep(max(0.0, until - time.time()))
+    async with street.host() as house:
+        assert printed(await street.ask(house, [say("So.")])) == "['11', 'TrueTrue'] 'b'\n"
+
+
+async def test_more_output_than_is_kept_is_compared_too(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("for n in range(400_000): print(n, 'x' * 20)\nx = 1"), say("Done.")])
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        assert printed(await street.ask(house, [runs("print(x)"), say("So.")])) == "1\n"
+
+
+async def test_calls_that_had_no_answer_when_the_code_ended_hinder_nothing(street: Street) -> None:
+    code = (
+        "import asyncio\n"
+        "task = asyncio.ensure_future(look('left'))\n"
+        "await asyncio.sleep(0.1)\n"
+        "print('done')\n"
+    )
+    async with street.host() as house:
+        reply = await street.ask(house, [runs(code), say("Done.")])
+        assert street.asked() == ["left"]
+        street.answer()
+        await anyio.sleep(0.3)
+        reply = await street.ask(house)
+        assert printed(reply) == "done\n"
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        assert printed(await street.ask(house, [runs("print(3)"), say("So.")])) == "3\n"
+
+
+async def test_nested_loops_and_threads_go_on(street: Street) -> None:
+    code = (
+        "import asyncio, threading\n"
+        "found = []\n"
+        "async def inner(name):\n"
+        "    found.append(await look(name))\n"
+        "    found.append(await look(name + '!'))\n"
+        "threads = [threading.Thread(target=lambda n=n: asyncio.run(inner(n))) for n in 'pq']\n"
+        "[t.start() for t in threads]\n"
+        "[t.join() for t in threads]\n"
+        "print(sorted(found), await look('end'))\n"
+    )
+    async with street.host() as house:
+        await street.ask(house, [runs(code), say("Done.")])
+        asked = 0
+        while True:
+            asked += len(street.asked())
+            if street.asked() == ["end"]:
+                break
+            street.answer()
+            await street.ask(house)
+    street.answer()
+    async with street.host() as house:
+        reply = await street.ask(house, [say("So.")])
+        assert printed(reply) == "['saw p', 'saw p!', 'saw q', 'saw q!'] saw end\n"
+        assert asked == 5
+
+
+async def test_a_process_that_paused_does_not_go_on_with_what_was_taken_from_it(street: Street) -> None:
+    async with street.host() as first, street.host() as second:
+        await street.ask(first, [runs("x = 1"), say("Done.")])
+        street.messages.append(user("Go on."))
+        street.ahead_s = ALIVE_S + 1  # the first is late, and taken for dead
+        request = street.request()
+        await street.ask(second, [runs("x = 2\nprint(x)"), say("So.")])
+        for _ in range(2):
+            with pytest.raises(ContainerBusy):
+                await first.hosted([runs("print(x)"), say("Wrong.")]).complete(request)
+        street.messages.append(user("Go on."))
+        assert printed(await street.ask(second, [runs("print(x)"), say("So.")])) == "2\n"
+
+
+async def test_what_was_deleted_meanwhile_does_not_come_back_in_part(street: Street) -> None:
+    async with street.host() as first, street.host() as second:
+        await street.ask(first, [runs("x = 1"), say("Done.")])
+        assert street.container
+        street.messages.append(user("Go on."))
+        request = street.request()
+        street.ahead_s = ALIVE_S + 1
+        await second.host.delete(street.container, ME)
+        with pytest.raises(ContainerExpired):
+            await first.hosted([runs("open('f', 'w').write('x')"), say("Hm.")]).complete(request)
+        assert (await rows(street.database))["containers"] == 0
+
+
+async def test_the_database_may_fail_at_any_moment_and_the_same_request_again_works(street: Street) -> None:
+    database = street.database
+    assert isinstance(database, Flaky)
+    code = "open('f', 'w').write('x')\nx = 1\nprint(await look('a'))"
+    await walk(street, code)
+    failures = 0
+    for at in range(60):
+        street.messages, street.container = [user("Go.")], None
+        failures += await walk(street, code, at)
+    assert failures > 5
+
+
+async def walk(street: Street, code: str, fails_at: int | None = None) -> int:
+    at = fails_at
+    """A conversation over a restart at each step; how often the database failed in it."""
+    database = street.database
+    assert isinstance(database, Flaky)
+    failures = 0
+    steps: list[list[Any]] = [
+        [runs("y = 7\nopen('g', 'w').write('y')\nprint(y)"), say("Done.")],
+        [runs(code)],
+        [runs("print(await look('b'), y, x, open('f').read())"), say("Hm.")],
+        [say("So.")],
+    ]
+    for number, script in enumerate(steps):
+        async with street.host() as house:
+            if fails_at is not None and number >= 1:
+                database.fails_at = fails_at
+            for _ in range(2):
+                try:
+                    reply = await street.ask(house, script)
+                    break
+                except StorageError:
+                    print(number, at)
+                    failures += 1
+            else:
+                raise AssertionError("it failed twice")
+            if database.fails_at is not None:
+                fails_at = database.fails_at if database.fails_at >= 0 else None
+            database.fails_at = None
+        if number == 0:
+            street.messages.append(user("Go on."))
+        elif number < 3:
+            assert street.asked() == [("a", "b")[number - 1]]
+            street.answer()
+    assert printed(reply) == "saw b 7 1 x\n", (fails_at, results(reply))
+    return failures
