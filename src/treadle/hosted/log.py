@@ -84,7 +84,7 @@ class Log:
         return named
 
     async def asked(self, body: Mapping[str, Any]) -> None:
-        """Code waits for its caller, who is told next; `body` is empty where that was to be written before."""
+        """Code waits for its caller, who is told next; `body` is empty if nobody was told the last time."""
         if "began" in body:
             self._look(running=1)
         if body:

@@ -189,9 +189,7 @@ class Records:
 
     def _taken(self, container_id: str) -> ContainerBusy:
         self._until = 0.0  # others may be taken, too
-        return ContainerBusy(
-            f"container {container_id} was taken by another process: send the request again"
-        )
+        return ContainerBusy(f"container {container_id} was taken by another process: send the request again")
 
     async def _keep(self, connection: AsyncConnection, container_id: str, upload: blobs.Upload) -> None:
         sha256 = await upload.keep(connection)
@@ -247,7 +245,7 @@ class Records:
             later = container_entries.c.number >= since
             await connection.execute(delete(container_entries).where(numbered, later))
 
-    def _ours(self, container_ids: Sequence[str]) -> Select[tuple[str]]:
+    def _ours(self, container_ids: Sequence[str]) -> Select[str]:
         """Of some containers, those that this process has."""
         return select(containers.c.id).where(
             containers.c.id.in_(container_ids), containers.c.holder == self.holder
