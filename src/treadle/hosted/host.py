@@ -260,6 +260,7 @@ class Host:
         await place.container.close()
         self._journal.forget_container(place.container.id)
         if self.records and forget:
+            place.log = None  # a request that still goes on must not write it down anew
             await self.records.remove([place.container.id])
 
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:

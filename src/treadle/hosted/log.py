@@ -29,6 +29,8 @@ class Log:
     is_saved: bool = False
     number: int = 1
     """Of the next entry."""
+    program: str = ""
+    """The one that waited last in this turn."""
     _broken: str = field(default="", init=False)
     """Why the container could not be made anew, once that is so."""
     _is_over: bool = field(default=False, init=False)
@@ -50,7 +52,8 @@ class Log:
             files: their contents, by path below the working folder.
             uploaded: the paths of the caller's, by what names them.
         """
-        self._entries.append(("put", {"files": self._named(files), "uploaded": dict(uploaded or {})}))
+        body = {"program": self.program, "files": self._named(files), "uploaded": dict(uploaded or {})}
+        self._entries.append(("put", body))
 
     def begins(self) -> None:
         """Code is about to run."""
@@ -68,6 +71,7 @@ class Log:
         answers = {each.id: [each.text, each.error] for each in entries if isinstance(each, Answered)}
         made = [each for each in entries if isinstance(each, Called)]
         body = {
+            "program": self.program,
             "code": cell.code,
             "tools": [asdict(tool) for tool in tools],
             "calls": [[each.tool, each.arguments, *answers.get(each.id, ())] for each in made],
@@ -88,6 +92,7 @@ class Log:
         if "began" in body:
             self._look(running=1)
         if body:
+            self.program = body["program"]
             self._entries.append(("asked", body))
         await self._write()
 
@@ -100,6 +105,7 @@ class Log:
     async def flush(self) -> None:
         """A reply is told next, and nothing waits."""
         self._look(running=0)
+        self.program = ""
         await self._write()
 
     def _look(self, running: int) -> None:

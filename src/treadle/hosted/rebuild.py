@@ -35,13 +35,16 @@ class Rebuilding:
     caller: Caller
     saved: Saved
 
-    async def place(self, skills: Sequence[Loaded], ended: Sequence[Entry], next_number: int) -> Place:
+    async def place(
+        self, skills: Sequence[Loaded], ended: Sequence[Entry], next_number: int, program: str
+    ) -> Place:
         """The container as it was after `ended`.
 
         Args:
             skills: its.
             ended: what happened in it.
             next_number: of the next entry.
+            program: the id of the one that goes on, or nothing.
 
         Raises:
             Unrepeatable: this process has not what it was made with, or something came out otherwise.
@@ -70,6 +73,7 @@ class Rebuilding:
                 raise Unrepeatable("its code runs for too long") from None
             raise
         place.log = Log(self.host.records, place.container, self.saved, is_saved=True, number=next_number)
+        place.log.program = program
         return place
 
     async def skills(self) -> Sequence[Loaded]:
@@ -113,6 +117,7 @@ class Rebuilding:
             await cell.ended()
             raise Unrepeatable(f"its run {number} now calls {request.name}, which it had not called so")
         result = await cell.finished()
+        cell.journal.forget(cell.id)
         if recorded.left:
             raise Unrepeatable(f"its run {number} did not call {recorded.left[0].tool} again")
         if (printed(result), result.return_code) != (body["printed"], body["return_code"]):
@@ -157,7 +162,7 @@ async def found(
         skills = await building.skills()
         if replay:
             replay.skills = _wanted(saved)
-        place = await building.place(skills, before, next_number)
+        place = await building.place(skills, before, next_number, replay.program if replay else "")
     except Unrepeatable as error:
         why = LOST.format(why=error)
         if replay is None:

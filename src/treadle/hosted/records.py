@@ -14,6 +14,7 @@ from sqlalchemy import Select, Text, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from treadle.errors import ContainerBusy, StorageError
+from treadle.hosted.aside import aside
 from treadle.storage import blobs
 from treadle.storage.database import Database
 from treadle.storage.tables import container_blobs, container_entries, containers, holders
@@ -154,6 +155,7 @@ class Records:
         Raises:
             ContainerBusy: another process has taken the container.
         """
+        rows = await aside(lambda: [_row(container.id, entry) for entry in entries])
         async with AsyncExitStack() as stack:
             ordered = (data for _, data in sorted(contents.items()))  # as others do: none waits for another
             coming = [await stack.enter_async_context(self._uploaded(data)) for data in ordered]
@@ -161,7 +163,6 @@ class Records:
                 await self._check_ours(connection, container, is_new=entries[0].number == 1)
                 for upload in coming:
                     await self._keep(connection, container.id, upload)
-                rows = [_row(container.id, entry) for entry in entries]
                 added = self.database.insert(container_entries).on_conflict_do_nothing()  # tried again
                 await connection.execute(added, rows)
 
@@ -227,16 +228,15 @@ class Records:
                     raise _busy(container_id, left_s)
             change = update(containers).where(containers.c.id == container_id).values(holder=self.holder)
             await connection.execute(change)  # first: whoever had it writes nothing from here on
-            entries = await self._entries(connection, container_id)
-            if not entries or entries[-1].until < self.now():
+            numbered = select(container_entries).where(container_entries.c.container_id == container_id)
+            rows = (await connection.execute(numbered.order_by(container_entries.c.number))).all()
+            if not rows or rows[-1].until < self.now():
                 await _remove(connection, [container_id])
                 return None
+        entries = await aside(
+            lambda: [Entry(each.kind, json.loads(each.body), each.until, each.number) for each in rows]
+        )
         return Saved(container_id, owner, _made_of(row.made_of), row.made_at, entries)
-
-    async def _entries(self, connection: AsyncConnection, container_id: str) -> Sequence[Entry]:
-        chosen = select(container_entries).where(container_entries.c.container_id == container_id)
-        rows = (await connection.execute(chosen.order_by(container_entries.c.number))).all()
-        return [Entry(row.kind, json.loads(row.body), row.until, row.number) for row in rows]
 
     async def forget(self, container_id: str, since: int) -> None:
         """Drop the entries of a container from number `since` on."""

@@ -166,12 +166,17 @@ def parted(
     )
     own = list(_of_program(entries[begin:], program))
     after = entries[begin + len(own) :]
-    if any(each.kind == "answered" for each in after):
+    if any(_is_later(each, program) for each in after):
         raise InvalidArgument(_STALE.format(id=pending[0][:80]))
     before = [each for each in entries[:begin] if each.kind not in ("asked", "answered")]
     replay = Replay(program, own[0].body["began"], list(_calls(own, late_after_s, now)))
     replay.rounds = sum(each.kind == "asked" for each in own)
     return before, replay, own[-1].number + 1
+
+
+def _is_later(entry: Entry, program: str) -> bool:
+    """Whether an entry is of a request that came when `program` had ended, and that was told."""
+    return entry.kind == "answered" or (entry.kind in ("ran", "put") and entry.body["program"] != program)
 
 
 def _tells(entry: Entry, pending: Sequence[str]) -> bool:
@@ -264,12 +269,14 @@ async def caught_up(
         given, late = replay.give(outcome.needs)
         for call_id in late:
             program.give_up(call_id)
-        if not given and not late:
-            if not replay.missing:
-                break
+        if given or late:
+            give_up_at = time.monotonic() + PATIENCE_S
+        elif replay.missing:
             if program.is_idle or time.monotonic() > give_up_at:
                 program.stop(replay.missing)
             await asyncio.sleep(LOOK_AGAIN_S)
+        else:
+            break
         outcome = await run.advance(given)
     if run.program is not program:
         return outcome, {}

@@ -126,7 +126,7 @@ def test_a_program_of_chat_completions_goes_on_in_another_process(one: Gateways)
             assert answer.status == 200, answer
             message = answer.body["choices"][0]["message"]
             messages.append(message)
-            container = (answer.body.get("container") or message.get("container") or {}).get("id")
+            container = answer.body["container"]["id"] if what else None
             if what:
                 (called,) = message["tool_calls"]
                 messages.append({"role": "tool", "tool_call_id": called["id"], "content": f"saw {what}"})
