@@ -12,9 +12,9 @@ import anyio
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tests.hosted.conftest import ME, results
+from tests.hosted.conftest import ME, ask, results
 from tests.hosted.test_restarts import Street, failed, printed, rows, runs
-from treadle.conversation.blocks import Message, Opaque, ToolResult, user
+from treadle.conversation.blocks import Message, Opaque, Text, ToolResult, user
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import ContainerBusy, ContainerExpired, InvalidArgument, StorageError
 from treadle.hosted.host import HostLimits
@@ -508,3 +508,96 @@ async def test_a_thousand_calls_of_16_kb_are_made_anew_in_seconds(street: Street
         assert printed(await street.ask(house, [say("So.")])) == "16000000 saw end\n"
         assert time.monotonic() - began < 30
     assert last < 4 * first
+
+
+async def test_refused_calls_and_exits_come_out_again(street: Street) -> None:
+    code = (
+        "try:\n"
+        "    await look(1, 2, 3)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n"
+        "x = await look('a')\n"
+        "try:\n"
+        "    await look(*range(9))\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    async with street.host() as house:
+        await street.ask(house, [runs(f"{code}raise SystemExit(3)"), runs(f"{code}print(await look('b'))")])
+        while "b" not in street.asked():
+            street.answer(str)
+            await street.ask(house)
+    street.answer(str)
+    async with street.host() as house:
+        reply = await street.ask(house, [runs("print(x)"), say("So.")])
+        assert [each["return_code"] for each in results(reply)] == [0, 0]
+        assert results(reply)[1]["stdout"] == "a\n"
+
+
+async def test_ids_of_other_containers_and_of_two_programs_are_refused(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('a'))")])
+        street.answer()
+        mine, street.messages = street.messages, [user("Go.")]
+        own, street.container = street.container, None
+        await street.ask(house, [runs("print(await look('b'))")])
+        street.answer()
+        other = street.messages
+    street.container = own
+    async with street.host() as house:
+        street.messages = other
+        with pytest.raises(InvalidArgument, match="no call"):
+            await street.ask(house)
+        mixed = tuple((*first.blocks, *second.blocks) for first, second in zip(mine, other, strict=True))
+        street.messages = [replace(each, blocks=blocks) for each, blocks in zip(mine, mixed, strict=True)]
+        with pytest.raises(InvalidArgument, match="unexpected `tool_use_id`"):
+            await street.ask(house)
+        street.messages = mine
+        assert printed(await street.ask(house, [say("So.")])) == "saw a\n"
+
+
+async def test_files_of_the_caller_are_there_between_runs_of_code(street: Street) -> None:
+    def sends(file_id: str, text: str) -> Message:
+        return Message(
+            "user",
+            (Text(text), Opaque("anthropic_messages", {"type": "container_upload", "file_id": file_id})),
+        )
+
+    sent = {
+        (ME, "file_1"): ("one.csv", b"1"),
+        (ME, "file_2"): ("two.csv", b"2"),
+        (ME, "file_3"): ("three.csv", b"3"),
+    }
+    street.messages = [sends("file_1", "Go.")]
+    async with street.host() as house:
+        house.files.sent.update(sent)
+        await street.ask(house, [runs("open('in/one.csv', 'a').write('!')\nprint('ok')"), say("Done.")])
+        street.messages.append(sends("file_2", "Go on."))
+        await street.ask(house, [runs("import os\nprint(sorted(os.listdir('in')), await look('a'))")])
+    street.answer()
+    async with street.host() as house:
+        house.files.sent.update(sent)
+        assert printed(await street.ask(house, [say("So.")])) == "['one.csv', 'two.csv'] saw a\n"
+        street.messages.append(sends("file_3", "Go on."))
+        read = "print(*(open(f'in/{n}.csv').read() for n in ('one', 'two', 'three')))"
+        assert printed(await street.ask(house, [runs(read), say("So.")])) == "1! 2 3\n"
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        house.files.sent.update(sent)
+        assert printed(await street.ask(house, [runs(read), say("So.")])) == "1! 2 3\n"
+
+
+async def test_a_stream_goes_on_after_a_restart(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("print(await look('a'), await look('b'))")])
+    street.answer()
+    async with street.host() as house:
+        reply = await ask(house.hosted([say("So.")]), street.request(), streamed=True)
+        again = await ask(house.hosted([]), street.request(), streamed=True)
+        assert again.message == reply.message
+    street.messages.append(reply.message)
+    street.answer()
+    async with street.host() as house:
+        reply = await ask(house.hosted([say("So.")]), street.request(), streamed=True)
+        assert printed(reply) == "saw a saw b\n"
+        assert reply.message.text == "So."

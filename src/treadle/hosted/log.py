@@ -70,6 +70,7 @@ class Log:
         cell.journal.forget(cell.id)
         answers = {each.id: [each.text, each.error] for each in entries if isinstance(each, Answered)}
         made = [each for each in entries if isinstance(each, Called)]
+        files = {file.path: file.data for file in result.files}
         body = {
             "program": self.program,
             "code": cell.code,
@@ -77,7 +78,7 @@ class Log:
             "calls": [[each.tool, each.arguments, *answers.get(each.id, ())] for each in made],
             "printed": await aside(lambda: printed(result)),
             "return_code": result.return_code,
-            "files": self._named({file.path: file.data for file in result.files}),
+            "files": await aside(lambda: self._named(files)),
             "removed": list(result.removed),
         }
         self._entries.append(("ran", body))

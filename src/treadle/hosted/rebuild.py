@@ -10,6 +10,7 @@ from treadle.conversation.request import ToolSpec
 from treadle.errors import SkillNotFound, TreadleError
 from treadle.execution import journal
 from treadle.execution.journal import Answered, Called, Recorded, signature
+from treadle.hosted.aside import aside
 from treadle.hosted.asked import Wanted
 from treadle.hosted.host import Caller, Host, Place, expired
 from treadle.hosted.library import Loaded
@@ -122,7 +123,7 @@ class Rebuilding:
             raise Unrepeatable(f"its run {number} did not call {recorded.left[0].tool} again")
         if (printed(result), result.return_code) != (body["printed"], body["return_code"]):
             raise Unrepeatable(f"its run {number} printed something else")
-        written = {file.path: sha256_of(file.data) for file in result.files}
+        written = await aside(lambda: {file.path: sha256_of(file.data) for file in result.files})
         if written.keys() != body["files"].keys() or sorted(result.removed) != sorted(body["removed"]):
             raise Unrepeatable(f"its run {number} left other files")
         for path, sha256 in body["files"].items():
