@@ -18,7 +18,7 @@ from treadle.conversation.blocks import Message, Opaque, Text, ToolResult, user
 from treadle.conversation.request import ModelRequest, Reply
 from treadle.errors import ContainerBusy, ContainerExpired, InvalidArgument, StorageError
 from treadle.hosted.host import HostLimits
-from treadle.hosted.records import ALIVE_S, Records
+from treadle.hosted.records import ALIVE_S, BEAT_S, KEPT_S, Records
 from treadle.models.base import OnDelta
 from treadle.sandbox.ladder import probe
 from treadle.storage.database import Database
@@ -601,3 +601,53 @@ async def test_a_stream_goes_on_after_a_restart(street: Street) -> None:
         reply = await ask(house.hosted([say("So.")]), street.request(), streamed=True)
         assert printed(reply) == "saw a saw b\n"
         assert reply.message.text == "So."
+
+
+async def test_nothing_is_left_in_the_database_for_ever(street: Street) -> None:
+    code = "open('a', 'w').write('x' * 2_000_000)\nopen('b', 'w').write('x' * 2_000_000)\nprint(1)"
+    async with street.host() as house:
+        for _ in range(2):
+            street.messages, street.container = [user("Go.")], None
+            await street.ask(house, [runs(code), runs(code), say("Done.")])
+        assert street.container
+        await house.host.delete(street.container, ME)
+        assert await rows(street.database, "blobs", "chunks") == {"blobs": 1, "chunks": 2}
+        (left,) = house.host.places(ME)
+        street.container = left.container.id
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        reply = await street.ask(house, [runs("print(len(open('a').read()))"), say("Done.")])
+        assert printed(reply) == "2000000\n"
+    street.ahead_s = KEPT_S + 1000
+    async with street.host():
+        for _ in range(100):
+            if not (await rows(street.database))["containers"]:
+                break
+            await anyio.sleep(0.05)
+        tables = ("containers", "container_entries", "container_blobs", "blobs", "chunks", "uploads")
+        assert await rows(street.database, *tables) == dict.fromkeys(tables, 0)
+        assert await rows(street.database, "holders") == {"holders": 1}
+
+
+async def test_a_slow_end_of_a_container_does_not_make_others_take_its_process_for_dead(
+    street: Street,
+) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("x = 1"), say("Done.")])
+        (place,) = house.host.places(ME)
+        released = anyio.Event()
+
+        class Slow:
+            is_over = False
+
+            async def close(self) -> None:
+                await released.wait()
+
+        place.turn = Slow()
+        street.ahead_s = 400  # it has expired, and this process is late, and says so when it beats
+        assert house.host.records
+        for _ in range(2):
+            await anyio.sleep(BEAT_S + 1)
+            assert not house.host.records.is_late
+            street.ahead_s += ALIVE_S + 1
+        released.set()
