@@ -277,9 +277,9 @@ class OfConversation(RunsCode):
     async def container(self) -> Container:
         return self.given
 
-    async def end(self, result: CellResult, notes: Sequence[str]) -> ProgramEnd:
-        self.results.append(result)
-        return await super().end(result, notes)
+    async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
+        self.results.append(cell.result)
+        return await super().end(cell, notes)
 
 
 async def test_a_tool_runs_code_in_the_container_of_a_conversation(containers: Containers) -> None:
