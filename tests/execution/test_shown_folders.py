@@ -16,6 +16,7 @@ if sys.platform != "linux":
 from tests.sandbox.wheels import shop, wheel
 from treadle.errors import InvalidArgument, InvalidType, SandboxError
 from treadle.execution import CellResult, Container, Containers, Rules, Shown, TooManyContainers
+from treadle.execution.cell import Cell
 from treadle.execution.code_tool import RunsCode
 from treadle.execution.engines import ENGINE_IDLE_S
 from treadle.sandbox import showing
