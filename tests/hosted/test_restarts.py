@@ -256,7 +256,7 @@ async def test_a_container_is_held_by_one_living_process(street: Street) -> None
         await street.ask(second, [say("So.")])
         assert street.asked() == ["b"]
         street.answer()
-        with pytest.raises(ContainerBusy, match="taken by another process"):
+        with pytest.raises(ContainerBusy, match="held by another process"):
             await first.hosted([]).complete(street.request(messages=tuple(street.messages[:3])))
         assert printed(await street.ask(second)) == "saw a saw b\n"
 

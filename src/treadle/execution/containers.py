@@ -85,10 +85,10 @@ class Containers:
             raise InvalidArgument("enter `Containers` first: async with Containers(...) as containers")
         if not owner:
             raise InvalidArgument("a container needs an owner")
-        if id in self._known:
-            raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         seed = checked_seed(seed)
         await self.sweep()
+        if id in self._known:
+            raise InvalidArgument(f"there is a container {id}: leave the id out, for another")
         # no await from here to where the room is taken: others look for some, too
         if spare := self._spare(owner):
             del self._known[spare.id]

@@ -1,5 +1,6 @@
 """What happened in a cell, written down before anybody acts on it: enough to run it again elsewhere."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -104,17 +105,25 @@ class Recorded:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._answers = {each.id: each for each in entries if isinstance(each, Answered)}
-        self._calls = [each for each in entries if isinstance(each, Called) and each.id in self._answers]
+        calls = [each for each in entries if isinstance(each, Called) and each.id in self._answers]
+        self._calls = [(signature(each.tool, each.arguments), each) for each in calls]
 
     @property
     def left(self) -> Sequence[Called]:
         """Calls that were not made again."""
-        return self._calls
+        return [call for _, call in self._calls]
 
     def take(self, tool: str, arguments: Mapping[str, Any]) -> Answered | None:
         """The answer to the first such call that was not taken yet."""
-        for at, call in enumerate(self._calls):
-            if (call.tool, call.arguments) == (tool, arguments):
-                del self._calls[at]
-                return self._answers[call.id]
+        if self._calls:
+            asked = signature(tool, arguments)
+            for at, (known, call) in enumerate(self._calls):
+                if known == asked:
+                    del self._calls[at]
+                    return self._answers[call.id]
         return None
+
+
+def signature(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The same for the same call alone: to Python 1 is True, and NaN is not NaN."""
+    return json.dumps([tool, arguments], sort_keys=True)

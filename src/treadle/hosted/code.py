@@ -80,9 +80,12 @@ class HostedCode(RunsCode):
         return (await self.desk.ready()).container
 
     async def execute(self, arguments: Mapping[str, object], host: ProgramHost) -> ProgramEnd:
-        if self.replay and self.replay.lost:
-            return self._stopped(self.replay.lost)
-        return await super().execute(arguments, host)
+        try:
+            if self.replay and self.replay.lost:
+                return self._stopped(self.replay.lost)
+            return await super().execute(arguments, host)
+        finally:
+            self.replay = None
 
     async def finished(self, begin: Callable[[Container], Awaitable[Cell]]) -> tuple[Cell, Sequence[str]]:
         async def begun(container: Container) -> Cell:
@@ -95,7 +98,7 @@ class HostedCode(RunsCode):
 
     def _stopped(self, why: str) -> ProgramEnd:
         ran = Ran("", why, 1)
-        self.replay, self.last = None, ran.content
+        self.last = ran.content
         return ProgramEnd(ran.text, 1, is_error=True)
 
     async def end(self, cell: Cell, notes: Sequence[str]) -> ProgramEnd:
@@ -103,7 +106,6 @@ class HostedCode(RunsCode):
         ran = await self.came_to(cell, notes)
         if self.replay and self.replay.missing:
             return self._stopped(self.replay.missing)
-        self.replay = None
         printed = len(f"{ran.stdout}{ran.stderr}".encode("utf-8", "replace"))
         return ProgramEnd(ran.text, ran.return_code, bool(ran.return_code), printed, result.duration_s)
 

@@ -1,9 +1,8 @@
 """What hosts code and skills: stored skills, containers of conversations, and a place for files."""
 
 import asyncio
-import itertools
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -12,7 +11,7 @@ import anyio
 from anyio import to_thread
 
 from treadle.conversation.native_code import now
-from treadle.errors import ContainerExpired, StorageError
+from treadle.errors import ContainerExpired, TreadleError
 from treadle.execution.container import Container
 from treadle.execution.containers import Containers
 from treadle.execution.journal import MemoryJournal, NoJournal
@@ -28,7 +27,7 @@ from treadle.skills.store import Reader
 from treadle.telemetry import record
 
 INLINE_BYTES = 5 << 20
-SWEEP_BEATS = 100
+SWEEP_S = 300.0
 USUAL = "data"
 """The package set of containers, where it is built and no other is named: few skills say what they need."""
 
@@ -128,28 +127,37 @@ class Host:
         async with AsyncExitStack() as stack:
             if self.records:
                 await stack.enter_async_context(self.records.opened())
-            # owned by this block, which ends it
-            tending = asyncio.get_running_loop().create_task(self._tend())
+            loop = asyncio.get_running_loop()
+            # owned by this block, which ends them; to let go takes long, and must not keep from beating
+            tending = [
+                loop.create_task(_again_and_again(self._beat, BEAT_S)),
+                loop.create_task(_again_and_again(self.purge, BEAT_S)),
+                loop.create_task(_again_and_again(self._sweep, SWEEP_S)),
+            ]
             try:
                 yield
             finally:
-                tending.cancel()
-                with anyio.CancelScope(shield=True):  # it ends at once, or at the deadline of the database
-                    await asyncio.wait([tending])
+                for each in tending:
+                    each.cancel()
+                with anyio.CancelScope(shield=True):  # they end at once, or at the deadline of the database
+                    await asyncio.wait(tending)
                     await self.close()
 
-    async def _tend(self) -> None:
-        """Say now and then that this process lives, and let go of what ended."""
-        for beats in itertools.count():
-            try:
-                await self.purge()
-                if self.records:
-                    await self.records.beat()
-                    if beats % SWEEP_BEATS == 0:
-                        await self.records.sweep()
-            except StorageError as error:
-                record("containers not written down", {"error": str(error)}, level=logging.WARNING)
-            await anyio.sleep(BEAT_S)
+    async def _beat(self) -> None:
+        """Say that this process lives, and let go of what others took that thought it dead."""
+        if not self.records:
+            return
+        kept = [place for place in self._places.values() if place.log and place.log.is_saved]
+        ours = await self.records.beat()
+        lost = [each for each in kept if ours is not None and each.container.id not in ours]
+        for place in lost:
+            self._places.pop(place.container.id, None)
+        for place in lost:
+            await self.end(place, forget=False)
+
+    async def _sweep(self) -> None:
+        if self.records:
+            await self.records.sweep()
 
     async def purge(self) -> None:
         """Let go of containers that ended."""
@@ -194,8 +202,14 @@ class Host:
             )
         return place
 
-    def has(self, container_id: str) -> bool:
-        """Whether a container is here, whose ever."""
+    async def has(self, container_id: str) -> bool:
+        """Whether a container is here, whose ever.
+
+        Raises:
+            StorageError: nobody knows whether another process took it.
+        """
+        if self.records and self.records.is_late:
+            await self._beat()
         return container_id in self._places
 
     @asynccontextmanager
@@ -229,7 +243,7 @@ class Host:
             ContainerBusy: another process has it.
         """
         async with self.claiming(container_id):
-            away = self.records if container_id not in self._places else None
+            away = None if await self.has(container_id) else self.records
             if away and await away.claim(container_id, owner):
                 await away.remove([container_id])
             else:
@@ -248,6 +262,7 @@ class Host:
         await place.container.close()
         self._journal.forget_container(place.container.id)
         if self.records and forget:
+            place.log = None  # a request that still goes on must not write it down anew
             await self.records.remove([place.container.id])
 
     async def packages(self, skills: Sequence[Loaded]) -> SetChoice:
@@ -304,8 +319,16 @@ class Host:
             shown = [(each.id, each.version, each.folder.name, each.folder.digest) for each in skills]
             place.log = new_log(self.records, made, MadeOf(made.fingerprint, made.seed, packages, shown))
         self._places[made.id] = place
-        await self.purge()
         return place
+
+
+async def _again_and_again(tend: Callable[[], Awaitable[None]], every_s: float) -> None:
+    while True:
+        try:
+            await tend()
+        except TreadleError as error:
+            record("containers not tended", {"error": str(error)}, level=logging.WARNING)
+        await anyio.sleep(every_s)
 
 
 def expired(container_id: str, message: str) -> ContainerExpired:

@@ -20,7 +20,7 @@ LEFT = "code left what is not kept: {path}: {reason}"
 
 @dataclass(slots=True, eq=False)
 class Log:
-    """Of one container. Entries are numbered from 1; none is written after one that says it is `broken`."""
+    """Of one container. Entries are numbered from 1."""
 
     records: Records
     container: Container
@@ -29,6 +29,8 @@ class Log:
     is_saved: bool = False
     number: int = 1
     """Of the next entry."""
+    program: str = ""
+    """The one that waited last in this turn."""
     _broken: str = field(default="", init=False)
     """Why the container could not be made anew, once that is so."""
     _is_over: bool = field(default=False, init=False)
@@ -50,7 +52,8 @@ class Log:
             files: their contents, by path below the working folder.
             uploaded: the paths of the caller's, by what names them.
         """
-        self._entries.append(("put", {"files": self._named(files), "uploaded": dict(uploaded or {})}))
+        body = {"program": self.program, "files": self._named(files), "uploaded": dict(uploaded or {})}
+        self._entries.append(("put", body))
 
     def begins(self) -> None:
         """Code is about to run."""
@@ -65,19 +68,17 @@ class Log:
             self._broken = self._broken or LEFT.format(path=each.path, reason=each.reason)
         entries = await cell.journal.entries(cell.id)
         cell.journal.forget(cell.id)
-        answers = {each.id: each for each in entries if isinstance(each, Answered)}
-        calls = [
-            [each.tool, each.arguments, answers[each.id].text, answers[each.id].error]
-            for each in entries
-            if isinstance(each, Called) and each.id in answers
-        ]
+        answers = {each.id: [each.text, each.error] for each in entries if isinstance(each, Answered)}
+        made = [each for each in entries if isinstance(each, Called)]
+        files = {file.path: file.data for file in result.files}
         body = {
+            "program": self.program,
             "code": cell.code,
             "tools": [asdict(tool) for tool in tools],
-            "calls": calls,
+            "calls": [[each.tool, each.arguments, *answers.get(each.id, ())] for each in made],
             "printed": await aside(lambda: printed(result)),
             "return_code": result.return_code,
-            "files": self._named({file.path: file.data for file in result.files}),
+            "files": await aside(lambda: self._named(files)),
             "removed": list(result.removed),
         }
         self._entries.append(("ran", body))
@@ -88,8 +89,12 @@ class Log:
         return named
 
     async def asked(self, body: Mapping[str, Any]) -> None:
-        """Code waits for its caller, who is told next."""
-        self._entries.append(("asked", body))
+        """Code waits for its caller, who is told next; `body` is empty if nobody was told the last time."""
+        if "began" in body:
+            self._look(running=1)
+        if body:
+            self.program = body["program"]
+            self._entries.append(("asked", body))
         await self._write()
 
     async def answered(self, program: str, results: Sequence[ToolResult], late: Sequence[str]) -> None:
@@ -100,15 +105,21 @@ class Log:
 
     async def flush(self) -> None:
         """A reply is told next, and nothing waits."""
-        if self._runs:
+        self._look(running=0)
+        self.program = ""
+        await self._write()
+
+    def _look(self, running: int) -> None:
+        """Whether the container can be made anew, where so many runs are on their way."""
+        if self._runs > running:
             self._broken = self._broken or STOPPED
         if self._broken and not self._is_over:
             self._entries.append(("broken", {"why": self._broken}))
             self._is_over = True
-        if self._entries:
-            await self._write()
 
     async def _write(self) -> None:
+        if not self._entries:
+            return
         until = self.container.expires_at.timestamp()
         entries = [
             Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(self._entries)

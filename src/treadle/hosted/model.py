@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import anyio
+
 from treadle.conversation.history import History
 from treadle.conversation.request import ModelRequest, Reply, ToolSpec
 from treadle.conversation.usage import NO_USAGE, Usage
@@ -93,11 +95,12 @@ class Hosted:
             turn.redefine(_roles(request, {*KINDS, *turn.steps.skills}))
             self._turn = turn
             wall_s, streaming = self.host.limits.wall_s, on_delta is not None
-            return await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
-        if pending and place is None:
-            raise InvalidArgument(NO_CONTAINER)
-        self._turn = turn = await self._new_turn(request, asked, place, on_delta)
-        reply = await turn.play(self.host.limits.wall_s)
+            reply = await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
+        else:
+            if pending and place is None:
+                raise InvalidArgument(NO_CONTAINER)
+            self._turn = turn = await self._new_turn(request, asked, place, on_delta)
+            reply = await turn.play(self.host.limits.wall_s)
         place = turn.code.desk.place
         if place and not (turn.is_over and place.turn and not place.turn.is_over):
             place.turn = turn
@@ -118,8 +121,15 @@ class Hosted:
                 raise
             if replay is None:
                 return place, cast("Turn | None", place.turn) if place else None
-            self._check_model(replay.model)
-            turn = await self._new_turn(request, asked, place, None, replay)
+            try:
+                self._check_model(replay.model)
+                turn = await self._new_turn(request, asked, place, None, replay)
+                answers(request, turn.pending.keys(), turn.known)
+            except BaseException:  # the next request makes it of a history that is right
+                if place:
+                    with anyio.CancelScope(shield=True):
+                        await self.host.end(place, forget=False)
+                raise
             if place:
                 place.turn = turn
             return place, turn

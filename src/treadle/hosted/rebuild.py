@@ -1,6 +1,6 @@
 """A container, made anew after its process ended: its code runs again, and files are what they were."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,9 @@ import anyio
 
 from treadle.conversation.request import ToolSpec
 from treadle.errors import SkillNotFound, TreadleError
-from treadle.execution.journal import Answered, Called, Recorded
+from treadle.execution import journal
+from treadle.execution.journal import Answered, Called, Recorded, signature
+from treadle.hosted.aside import aside
 from treadle.hosted.asked import Wanted
 from treadle.hosted.host import Caller, Host, Place, expired
 from treadle.hosted.library import Loaded
@@ -34,13 +36,16 @@ class Rebuilding:
     caller: Caller
     saved: Saved
 
-    async def place(self, skills: Sequence[Loaded], ended: Sequence[Entry], next_number: int) -> Place:
+    async def place(
+        self, skills: Sequence[Loaded], ended: Sequence[Entry], next_number: int, program: str
+    ) -> Place:
         """The container as it was after `ended`.
 
         Args:
             skills: its.
             ended: what happened in it.
             next_number: of the next entry.
+            program: the id of the one that goes on, or nothing.
 
         Raises:
             Unrepeatable: this process has not what it was made with, or something came out otherwise.
@@ -60,14 +65,16 @@ class Rebuilding:
             with anyio.fail_after(self.host.limits.wall_s):
                 for number, entry in enumerate(ended, 1):
                     await (self._put if entry.kind == "put" else self._run)(place, entry.body, number)
+            assert self.host.records
+            await self.host.records.forget(self.saved.id, next_number)
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self.host.end(place, forget=False)
             if isinstance(error, TimeoutError):
                 raise Unrepeatable("its code runs for too long") from None
             raise
-        assert self.host.records
         place.log = Log(self.host.records, place.container, self.saved, is_saved=True, number=next_number)
+        place.log.program = program
         return place
 
     async def skills(self) -> Sequence[Loaded]:
@@ -95,14 +102,8 @@ class Rebuilding:
         """Run code once more; the files are then those that it had left."""
         assert self.host.records
         container = place.container
-        calls = body["calls"]
-        recorded = Recorded(
-            [
-                entry
-                for at, (tool, arguments, text, error) in enumerate(calls)
-                for entry in (Called("", str(at), tool, arguments), Answered("", str(at), text, error))
-            ]
-        )
+        recorded = Recorded(list(_entries(body["calls"])))
+        unanswered = [signature(*call) for call in body["calls"] if len(call) == 2]
         cell = await container.execute(
             body["code"],
             tools=[ToolSpec(**tool) for tool in body["tools"]],
@@ -110,15 +111,19 @@ class Rebuilding:
             replay=recorded,
         )
         async for request in cell:
+            if (made := signature(request.name, request.arguments)) in unanswered:
+                unanswered.remove(made)
+                continue
             cell.cancel()
             await cell.ended()
             raise Unrepeatable(f"its run {number} now calls {request.name}, which it had not called so")
         result = await cell.finished()
+        cell.journal.forget(cell.id)
         if recorded.left:
             raise Unrepeatable(f"its run {number} did not call {recorded.left[0].tool} again")
         if (printed(result), result.return_code) != (body["printed"], body["return_code"]):
             raise Unrepeatable(f"its run {number} printed something else")
-        written = {file.path: sha256_of(file.data) for file in result.files}
+        written = await aside(lambda: {file.path: sha256_of(file.data) for file in result.files})
         if written.keys() != body["files"].keys() or sorted(result.removed) != sorted(body["removed"]):
             raise Unrepeatable(f"its run {number} left other files")
         for path, sha256 in body["files"].items():
@@ -148,7 +153,7 @@ async def found(
         TooManyContainers: there is no room.
     """
     records = host.records
-    known = records is None or host.has(container_id)
+    known = records is None or await host.has(container_id)
     saved = None if known or not records else await records.claim(container_id, caller.owner)
     if saved is None or not records:
         return host.find(container_id, caller.owner), None
@@ -158,7 +163,7 @@ async def found(
         skills = await building.skills()
         if replay:
             replay.skills = _wanted(saved)
-        place = await building.place(skills, before, next_number)
+        place = await building.place(skills, before, next_number, replay.program if replay else "")
     except Unrepeatable as error:
         why = LOST.format(why=error)
         if replay is None:
@@ -166,8 +171,14 @@ async def found(
             raise expired(container_id, why) from None
         replay.lost = why
         return None, replay
-    await records.forget(container_id, next_number)
     return place, replay
+
+
+def _entries(calls: Sequence[Sequence[Any]]) -> Iterator[journal.Entry]:
+    for at, (tool, arguments, *answer) in enumerate(calls):
+        yield Called("", str(at), tool, arguments)
+        if answer:
+            yield Answered("", str(at), *answer)
 
 
 def _wanted(saved: Saved) -> Sequence[Wanted]:

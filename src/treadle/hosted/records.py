@@ -1,22 +1,23 @@
 """Containers as the database has them: what happened in each, so that any process can make it anew."""
 
 import hashlib
+import json
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Text, bindparam, delete, func, or_, select, update
+from sqlalchemy import Select, Text, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from treadle.errors import ContainerBusy
+from treadle.errors import ContainerBusy, StorageError
+from treadle.hosted.aside import aside
 from treadle.storage import blobs
 from treadle.storage.database import Database
 from treadle.storage.tables import container_blobs, container_entries, containers, holders
-from treadle.wire.json_text import dumps, loads
 
 ALIVE_S = 10.0
 """After which a process is dead that did not say meanwhile that it lives."""
@@ -81,7 +82,9 @@ _GUARDED = container_entries.insert().from_select(
         bindparam("until", type_=container_entries.c.until.type),
         bindparam("kind", type_=Text),
         bindparam("body", type_=Text),
-    ).where(containers.c.id == bindparam("id"), containers.c.holder == bindparam("holder")),
+    )
+    .where(containers.c.id == bindparam("id"), containers.c.holder == bindparam("holder"))
+    .with_for_update(read=True),
 )
 """Adds an entry, if the container is still that of the process which writes it."""
 
@@ -95,6 +98,8 @@ class Records:
     """Whether it is the one server of a database that is no shared one."""
     now: Callable[[], float] = time.time
     holder: str = field(init=False)
+    _until: float = field(default=0.0, init=False)
+    """When others take this process for dead."""
 
     def __post_init__(self) -> None:
         self.holder = f"{_SERVER if self.is_server else ''}{secrets.token_hex(12)}"
@@ -102,28 +107,42 @@ class Records:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Hold containers, until the block ends; then any other process may take them at once."""
-        async with self.database.begin() as connection:
-            if self.is_server and not self.database.is_shared:  # the ones before it are dead
+        if self.is_server and not self.database.is_shared:  # the ones before it are dead
+            async with self.database.begin() as connection:
                 await connection.execute(delete(holders).where(holders.c.id.startswith(_SERVER)))
-            await connection.execute(holders.insert().values(id=self.holder, alive_until=self._alive_until))
+        await self.beat()
         try:
             yield
         finally:
-            async with self.database.begin() as connection:
-                await connection.execute(delete(holders).where(holders.c.id == self.holder))
+            with suppress(StorageError):  # it is taken for dead soon all the same
+                async with self.database.begin() as connection:
+                    await connection.execute(delete(holders).where(holders.c.id == self.holder))
 
     @property
-    def _alive_until(self) -> float:
-        return self.now() + ALIVE_S
+    def is_late(self) -> bool:
+        """Whether this process may have lost containers to others: `beat` tells."""
+        return self.now() > self._until
 
-    async def beat(self) -> None:
-        """Say that this process lives; before `ALIVE_S` are over."""
-        statement = self.database.insert(holders).values(id=self.holder, alive_until=self._alive_until)
+    async def beat(self) -> Collection[str] | None:
+        """Say that this process lives; before `ALIVE_S` are over.
+
+        Returns:
+            If it is late, the ids of the containers that it still has.
+        """
+        until = self.now() + ALIVE_S
+        statement = self.database.insert(holders).values(id=self.holder, alive_until=until)
         statement = statement.on_conflict_do_update(
             index_elements=["id"], set_={"alive_until": statement.excluded.alive_until}
         )
+        ours = None
         async with self.database.quick() as connection:
+            was_late = self.is_late
             await connection.execute(statement)
+            if was_late:
+                held = select(containers.c.id).where(containers.c.holder == self.holder)
+                ours = frozenset((await connection.execute(held)).scalars())
+        self._until = until
+        return ours
 
     async def add(
         self,
@@ -136,13 +155,14 @@ class Records:
         Raises:
             ContainerBusy: another process has taken the container.
         """
+        rows = await aside(lambda: [_row(container.id, entry) for entry in entries])
         async with AsyncExitStack() as stack:
-            coming = [await stack.enter_async_context(self._uploaded(data)) for data in contents.values()]
+            ordered = (data for _, data in sorted(contents.items()))  # as others do: none waits for another
+            coming = [await stack.enter_async_context(self._uploaded(data)) for data in ordered]
             async with self.database.begin() as connection:
-                await self._check_ours(connection, container)
+                await self._check_ours(connection, container, is_new=entries[0].number == 1)
                 for upload in coming:
                     await self._keep(connection, container.id, upload)
-                rows = [_row(container.id, entry) for entry in entries]
                 added = self.database.insert(container_entries).on_conflict_do_nothing()  # tried again
                 await connection.execute(added, rows)
 
@@ -153,20 +173,24 @@ class Records:
                 await coming.write(data[start : start + blobs.CHUNK_BYTES])
             yield coming
 
-    async def _check_ours(self, connection: AsyncConnection, container: Saved) -> None:
-        values = {
-            "id": container.id,
-            "owner": container.owner,
-            "holder": self.holder,
-            "made_of": dumps(asdict(container.made_of)),
-            "made_at": container.made_at,
-        }
-        statement = self.database.insert(containers).values(**values)
-        statement = statement.on_conflict_do_update(
-            index_elements=["id"], set_={"holder": containers.c.holder}
-        ).returning(containers.c.holder)
-        if (await connection.execute(statement)).scalar_one() != self.holder:
-            raise _taken(container.id)
+    async def _check_ours(self, connection: AsyncConnection, container: Saved, *, is_new: bool) -> None:
+        if is_new:
+            added = self.database.insert(containers).values(
+                id=container.id,
+                owner=container.owner,
+                holder=self.holder,
+                made_of=_dumps(asdict(container.made_of)),
+                made_at=container.made_at,
+            )
+            await connection.execute(added.on_conflict_do_nothing())
+        ours = containers.c.id == container.id, containers.c.holder == self.holder
+        statement = update(containers).where(*ours).values(holder=self.holder)  # nobody takes it meanwhile
+        if (await connection.execute(statement)).rowcount == 0:
+            raise self._taken(container.id)
+
+    def _taken(self, container_id: str) -> ContainerBusy:
+        self._until = 0.0  # others may be taken, too
+        return ContainerBusy(f"container {container_id} was taken by another process: send the request again")
 
     async def _keep(self, connection: AsyncConnection, container_id: str, upload: blobs.Upload) -> None:
         sha256 = await upload.keep(connection)
@@ -184,7 +208,7 @@ class Records:
         values["id"] = values.pop("container_id")
         async with self.database.quick() as connection:
             if (await connection.execute(_GUARDED, {**values, "holder": self.holder})).rowcount == 0:
-                raise _taken(container_id)
+                raise self._taken(container_id)
 
     async def claim(self, container_id: str, owner: str) -> Saved | None:
         """Take a container whose process is gone; None: there is none.
@@ -202,24 +226,30 @@ class Records:
                 left_s = ((await connection.execute(alive)).scalar() or 0.0) - self.now()
                 if left_s > 0:
                     raise _busy(container_id, left_s)
-            entries = await self._entries(connection, container_id)
-            if not entries or entries[-1].until < self.now():
+            change = update(containers).where(containers.c.id == container_id).values(holder=self.holder)
+            await connection.execute(change)  # first: whoever had it writes nothing from here on
+            numbered = select(container_entries).where(container_entries.c.container_id == container_id)
+            rows = (await connection.execute(numbered.order_by(container_entries.c.number))).all()
+            if not rows or rows[-1].until < self.now():
                 await _remove(connection, [container_id])
                 return None
-            change = update(containers).where(containers.c.id == container_id).values(holder=self.holder)
-            await connection.execute(change)
+        entries = await aside(
+            lambda: [Entry(each.kind, json.loads(each.body), each.until, each.number) for each in rows]
+        )
         return Saved(container_id, owner, _made_of(row.made_of), row.made_at, entries)
-
-    async def _entries(self, connection: AsyncConnection, container_id: str) -> Sequence[Entry]:
-        chosen = select(container_entries).where(container_entries.c.container_id == container_id)
-        rows = (await connection.execute(chosen.order_by(container_entries.c.number))).all()
-        return [Entry(row.kind, cast("Any", loads(row.body)), row.until, row.number) for row in rows]
 
     async def forget(self, container_id: str, since: int) -> None:
         """Drop the entries of a container from number `since` on."""
-        numbered = container_entries.c.container_id == container_id, container_entries.c.number >= since
+        numbered = container_entries.c.container_id.in_(self._ours([container_id]))
         async with self.database.begin() as connection:
-            await connection.execute(delete(container_entries).where(*numbered))
+            later = container_entries.c.number >= since
+            await connection.execute(delete(container_entries).where(numbered, later))
+
+    def _ours(self, container_ids: Sequence[str]) -> Select[str]:
+        """Of some containers, those that this process has."""
+        return select(containers.c.id).where(
+            containers.c.id.in_(container_ids), containers.c.holder == self.holder
+        )
 
     async def listed(self, owner: str) -> Sequence[Kept]:
         """The containers of `owner`, the oldest first."""
@@ -244,10 +274,8 @@ class Records:
         """Forget containers of this process."""
         if container_ids:
             async with self.database.begin() as connection:
-                ours = select(containers.c.id).where(
-                    containers.c.id.in_(container_ids), containers.c.holder == self.holder
-                )
-                await _remove(connection, (await connection.execute(ours)).scalars().all())
+                ours = (await connection.execute(self._ours(container_ids))).scalars().all()
+                await _remove(connection, ours)
 
     async def sweep(self) -> None:
         """Forget what ended long ago, of processes that took nothing away."""
@@ -255,21 +283,21 @@ class Records:
         last = select(func.max(container_entries.c.until)).where(
             container_entries.c.container_id == containers.c.id
         )
-        over = or_(last.scalar_subquery() < ended, last.scalar_subquery().is_(None))
+        over = func.coalesce(last.scalar_subquery(), containers.c.made_at) < ended
         async with self.database.begin() as connection:
             old = (await connection.execute(select(containers.c.id).where(over))).scalars().all()
             await _remove(connection, old)
             await connection.execute(delete(holders).where(holders.c.alive_until < ended))
 
 
-async def _remove(connection: AsyncConnection, container_ids: Iterable[str]) -> None:
-    for container_id in container_ids:
-        named = container_blobs.c.container_id == container_id
-        used = (await connection.execute(select(container_blobs.c.sha256).where(named))).scalars().all()
-        await connection.execute(delete(container_blobs).where(named))
-        for sha256 in used:
-            await blobs.release(connection, sha256)
-        await connection.execute(delete(containers).where(containers.c.id == container_id))
+async def _remove(connection: AsyncConnection, container_ids: Sequence[str]) -> None:
+    named = container_blobs.c.container_id.in_(container_ids)
+    used = select(container_blobs.c.sha256).where(named).order_by(container_blobs.c.sha256)
+    released = (await connection.execute(used)).scalars().all()
+    await connection.execute(delete(container_blobs).where(named))
+    for sha256 in released:
+        await blobs.release(connection, sha256)
+    await connection.execute(delete(containers).where(containers.c.id.in_(container_ids)))
 
 
 def sha256_of(data: bytes) -> str:
@@ -278,7 +306,12 @@ def sha256_of(data: bytes) -> str:
 
 
 def _made_of(text: str) -> MadeOf:
-    return MadeOf(**cast("Mapping[str, Any]", loads(text)))
+    return MadeOf(**json.loads(text))
+
+
+def _dumps(value: object) -> str:
+    """Unlike that of the wires it gives back what it was given, be that good JSON or not."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _row(container_id: str, entry: Entry) -> dict[str, object]:
@@ -287,7 +320,7 @@ def _row(container_id: str, entry: Entry) -> dict[str, object]:
         "number": entry.number,
         "until": entry.until,
         "kind": entry.kind,
-        "body": dumps(entry.body),
+        "body": _dumps(entry.body),
     }
 
 
@@ -297,7 +330,3 @@ def _busy(container_id: str, left_s: float) -> ContainerBusy:
         f"in {math.ceil(left_s)} s",
         retry_after_s=left_s,
     )
-
-
-def _taken(container_id: str) -> ContainerBusy:
-    return ContainerBusy(f"container {container_id} was taken by another process: send the request again")

@@ -9,6 +9,7 @@ from typing import Any
 from treadle.conversation.blocks import Message, ToolCall, ToolResult
 from treadle.conversation.history import History
 from treadle.errors import InvalidArgument
+from treadle.execution.journal import signature
 from treadle.hosted.asked import Wanted
 from treadle.hosted.records import Entry
 from treadle.loop.run import Finished, Run
@@ -41,6 +42,10 @@ class _Asked:
     answer: ToolResult | None = None
     is_late: bool = False
     """Whether the code had given up before the answer came."""
+    signature: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.signature = signature(self.tool, self.arguments)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,11 +112,14 @@ class Replay:
         return given, late
 
     def _take(self, need: AnswerNeeded) -> _Asked | None:
-        taken = {id(each) for each in self._given.values()}
-        for each in self.calls:
-            if id(each) not in taken and (each.tool, each.arguments) == (need.tool, need.arguments):
-                return each
-        return None
+        asked = signature(need.tool, need.arguments)
+        return next((each for each in self._left if each.signature == asked), None)
+
+    @property
+    def _left(self) -> Iterator[_Asked]:
+        """Calls that the code did not make again."""
+        made = {each.told for each in self._given.values()}
+        return (each for each in self.calls if each.told not in made)
 
     @property
     def told(self) -> Mapping[str, str]:
@@ -121,9 +129,8 @@ class Replay:
     @property
     def missing(self) -> str:
         """What to say of the first answered call that the code did not make again; empty: it made all."""
-        taken = {id(each) for each in self._given.values()}
-        for each in self.calls:
-            if id(each) not in taken and (each.answer or each.is_late):
+        for each in self._left:
+            if each.answer or each.is_late:
                 call = f"{each.tool}({dumps(each.arguments)[:_TOLD_CHARS]})"
                 return DIVERGED.format(call=call)
         return ""
@@ -159,12 +166,17 @@ def parted(
     )
     own = list(_of_program(entries[begin:], program))
     after = entries[begin + len(own) :]
-    if any(each.kind == "answered" for each in after):
+    if any(_is_later(each, program) for each in after):
         raise InvalidArgument(_STALE.format(id=pending[0][:80]))
     before = [each for each in entries[:begin] if each.kind not in ("asked", "answered")]
     replay = Replay(program, own[0].body["began"], list(_calls(own, late_after_s, now)))
     replay.rounds = sum(each.kind == "asked" for each in own)
     return before, replay, own[-1].number + 1
+
+
+def _is_later(entry: Entry, program: str) -> bool:
+    """Whether an entry is of a request that came when `program` had ended, and that was told."""
+    return entry.kind == "answered" or (entry.kind in ("ran", "put") and entry.body["program"] != program)
 
 
 def _tells(entry: Entry, pending: Sequence[str]) -> bool:
@@ -216,8 +228,14 @@ def left_open(messages: Sequence[Message], replay: Replay, is_own: Callable[[str
         messages: as a model knows them, with no result of the program.
         replay: of the program.
         is_own: whether a tool of this name runs here.
+
+    Raises:
+        InvalidArgument: it does not show the program.
     """
-    at = max(n for n, each in enumerate(messages) if replay.program in {call.id for call in each.calls})
+    said = [n for n, each in enumerate(messages) if replay.program in {call.id for call in each.calls}]
+    if not said:
+        raise InvalidArgument(_UNKNOWN.format(id=replay.program[:80]))
+    at = said[-1]
     results = {each.call_id: each for message in messages[at + 1 :] for each in message.results}
     reply = messages[at]
     handed = [call for call in reply.calls if not is_own(call.name)]
@@ -245,17 +263,23 @@ async def caught_up(
     """
     give_up_at = time.monotonic() + PATIENCE_S
     outcome: Finished | Waiting = waiting
-    while isinstance(outcome, Waiting) and (program := run.program):
+    program = run.program
+    assert program
+    while isinstance(outcome, Waiting) and run.program is program:
         given, late = replay.give(outcome.needs)
         for call_id in late:
             program.give_up(call_id)
-        if not given and not late:
-            if not replay.missing:
-                break
+        if given or late:
+            give_up_at = time.monotonic() + PATIENCE_S
+        elif replay.missing:
             if program.is_idle or time.monotonic() > give_up_at:
                 program.stop(replay.missing)
             await asyncio.sleep(LOOK_AGAIN_S)
+        else:
+            break
         outcome = await run.advance(given)
+    if run.program is not program:
+        return outcome, {}
     pending = replay.pending
     known = {told: now for now, told in replay.told.items() if told in pending}
     return outcome, {told: replace(pending[told], id=now) for told, now in known.items()}

@@ -272,8 +272,8 @@ class Turn:
                 new[told] = need.tool, need.arguments
             self.pending[told] = ToolCall(need.call_id, need.tool, "{}")
             blocks.append(ToolCall(told, need.tool, dumps(need.arguments), caller))
-        if self._log and new:
-            await self._log.asked(self._asked(new))
+        if self._log:
+            await self._log.asked(self._asked(new) if new else EMPTY)
         for block in blocks:
             await self.steps.out.whole(block)
         self._wait()
