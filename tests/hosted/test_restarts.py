@@ -295,10 +295,10 @@ async def test_a_call_that_waited_too_long_times_out_after_a_restart_too(street:
 
 async def test_an_answer_that_came_too_late_stays_too_late(street: Street) -> None:
     code = "try:\n    await look('a')\nexcept TimeoutError:\n    print('late')\nprint(await look('b'))"
-    street.limits = HostLimits(answer_s=0.5)
+    street.limits = HostLimits(answer_s=2.0)
     async with street.host() as house:
         await street.ask(house, [runs(code)])
-        await anyio.sleep(0.8)
+        await anyio.sleep(2.2)
         street.answer()
         await street.ask(house)
         assert street.asked() == ["b"]

@@ -10,9 +10,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.skills.test_store import ME, OTHER, package
 from treadle.skills.store import Reader, Skills
-from treadle.storage.database import Database, parse
+from treadle.storage.database import Database
 from treadle.storage.search import words
 from treadle.storage.upgrade import upgrade
+from treadle.storage.urls import parse
 
 
 async def exact(store: Skills, query: str, of: Reader | None = ME) -> list[tuple[str, float]]:

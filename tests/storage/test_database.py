@@ -21,9 +21,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from treadle.errors import InvalidArgument, MissingExtra, StorageError
 from treadle.storage import upgrade as upgrades
 from treadle.storage.backup import back_up
-from treadle.storage.database import Database, parse
+from treadle.storage.database import Database
 from treadle.storage.tables import keys, metadata, rates
 from treadle.storage.upgrade import HEAD, upgrade
+from treadle.storage.urls import parse
 
 
 def row(key_id: str, minute: int = 1) -> dict[str, object]:

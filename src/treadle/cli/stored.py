@@ -36,8 +36,8 @@ def upgrade() -> int:
     """Bring the tables to the version of this program."""
 
     async def done(database: "Database") -> None:
-        from treadle.storage.database import shown
         from treadle.storage.upgrade import HEAD
+        from treadle.storage.urls import shown
 
         click.echo(f"{printable(shown(database.url))} is of revision {HEAD}")
 

@@ -92,7 +92,8 @@ class Hosted:
         if turn and (pending or not turn.is_over):
             self._check_model(turn.model)
             results = answers(request, turn.waiting, turn.direct, turn.answered)
-            turn.redefine(_roles(request, {*KINDS, *turn.steps.skills}))
+            if request.tools != turn.tools:
+                turn.redefine(request.tools, _roles(request, {*KINDS, *turn.steps.skills}))
             self._turn = turn
             wall_s, streaming = self.host.limits.wall_s, on_delta is not None
             reply = await turn.resume(self, results, on_delta, streaming=streaming, wall_s=wall_s)
@@ -124,7 +125,7 @@ class Hosted:
             try:
                 self._check_model(replay.model)
                 turn = await self._new_turn(request, asked, place, None, replay)
-                answers(request, turn.pending.keys(), turn.known)
+                answers(request, turn.waiting, turn.direct, turn.answered)
             except BaseException:  # the next request makes it of a history that is right
                 if place:
                     with anyio.CancelScope(shield=True):
@@ -172,7 +173,7 @@ class Hosted:
         steps = Steps(self.inner, sent, Outgoing(on_delta), desk, skills, on_delta is not None, native)
         steps.take(who)
         named = self.named or self.name
-        turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named)
+        turn = Turn(steps, code, caller_of(request.tools), self.host.limits.answer_s, named, request.tools)
         history = turn.go_on(replay, messages) if replay else History(messages)
         beside = (Bash(code), TextEditor(code)) if has_sub_tools(request.tools) and not asked.native else ()
         turn.run = Run(self._plan(steps, (code, *beside)), history, turn.hear)

@@ -1,13 +1,13 @@
 """The one reply that a caller gets, made of several replies of a model and of what ran between them."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from treadle.conversation.blocks import Block, ToolCall
 from treadle.conversation.deltas import BlockStarted, BlockStopped, Delta, Ended, Fold, Started
 from treadle.conversation.request import Reply
-from treadle.conversation.usage import NO_USAGE
+from treadle.conversation.usage import NO_USAGE, Savings
 from treadle.hosted.blocks import WIRE
 from treadle.hosted.retold import by_ours
 from treadle.models.base import OnDelta
@@ -101,3 +101,19 @@ async def tell_again(reply: Reply, listener: OnDelta | None) -> Reply:
             Ended(reply.stop_reason, reply.usage, reply.container, cost=reply.cost, beside=reply.beside)
         )
     return reply
+
+
+def spared_told(spared: Savings) -> Mapping[str, int]:
+    """What programs spared, as `usage` has it."""
+    return {
+        "programs": spared.programs,
+        "tool_calls": spared.tool_calls,
+        "model_calls_saved": spared.model_calls,
+        "result_bytes": spared.result_bytes,
+        "result_tokens": spared.tokens,
+    }
+
+
+def limit_told(name: str, value: float, detail: str) -> Mapping[str, str]:
+    """A limit in `metadata`: the wire of OpenAI has strings alone there."""
+    return {"treadle_limit": name, "treadle_limit_value": f"{value:g}", "treadle_limit_detail": detail}

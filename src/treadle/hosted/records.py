@@ -206,9 +206,8 @@ class Records:
         """
         values = _row(container_id, entry)
         values["id"] = values.pop("container_id")
-        async with self.database.quick() as connection:
-            if (await connection.execute(_GUARDED, {**values, "holder": self.holder})).rowcount == 0:
-                raise self._taken(container_id)
+        if await self.database.write_one(_GUARDED, {**values, "holder": self.holder}) == 0:
+            raise self._taken(container_id)
 
     async def claim(self, container_id: str, owner: str) -> Saved | None:
         """Take a container whose process is gone; None: there is none.

@@ -16,7 +16,7 @@ from treadle.conversation import events
 from treadle.conversation.blocks import EMPTY, Block, Message, ToolCall, ToolResult
 from treadle.conversation.deltas import Ended, Started
 from treadle.conversation.history import History
-from treadle.conversation.request import Reply, StopReason
+from treadle.conversation.request import AnyTool, Reply, StopReason
 from treadle.conversation.usage import NO_SAVINGS, NO_USAGE, Savings, Usage
 from treadle.errors import ContainerBusy, InvalidArgument, StorageError
 from treadle.hosted.aside import aside
@@ -24,7 +24,7 @@ from treadle.hosted.blocks import FILES, METADATA, known_id, result, use_id
 from treadle.hosted.callers import Roles
 from treadle.hosted.code import HostedCode
 from treadle.hosted.log import Log
-from treadle.hosted.outgoing import Outgoing, tell_again
+from treadle.hosted.outgoing import Outgoing, limit_told, spared_told, tell_again
 from treadle.hosted.replay import Replay, caught_up, left_open
 from treadle.hosted.steps import HandedOver, Steps
 from treadle.loop.run import Finished, Run
@@ -45,6 +45,8 @@ class Turn:
     answer_s: float
     model: str
     """As the caller named it: its rights and its price are those of the whole turn."""
+    tools: Sequence[AnyTool]
+    """Of the caller's last request."""
     run: Run = field(init=False)
     pending: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall], init=False)
     """Calls of code that wait for the caller, by the ids under which it knows them."""
@@ -90,10 +92,10 @@ class Turn:
         direct = [call.id for call in self.steps.handed if call.id not in self._others]
         return [*direct, *self.pending]
 
-    def redefine(self, who: Roles) -> None:
+    def redefine(self, tools: Sequence[AnyTool], who: Roles) -> None:
         """The caller's tools are those of its last request."""
+        self.tools, self.code.tools_of_code = tools, who
         self.steps.take(who)
-        self.code.tools_of_code = who
 
     async def play(self, wall_s: float) -> Reply:
         """Go on until there is a reply.
@@ -354,9 +356,9 @@ class Turn:
     def _beside(self, finished: Finished | None, late_s: float | None) -> Mapping[str, object]:
         beside: dict[str, object] = dict(self._savings())
         if late_s is not None:
-            beside[METADATA] = _limit("wall_s", late_s, f"there was no end within {late_s:g} s")
+            beside[METADATA] = limit_told("wall_s", late_s, f"there was no end within {late_s:g} s")
         elif finished and (reached := finished.limit) and not self.steps.handed:
-            beside[METADATA] = _limit(reached.name, reached.value, reached.detail)
+            beside[METADATA] = limit_told(reached.name, reached.value, reached.detail)
         return beside
 
     def _savings(self) -> Mapping[str, object]:
@@ -367,14 +369,7 @@ class Turn:
             spared = Savings(1, calls, self._pauses - 1, self._result_bytes)
         if spared == NO_SAVINGS or not self._pauses:
             return EMPTY
-        told = {
-            "programs": spared.programs,
-            "tool_calls": spared.tool_calls,
-            "model_calls_saved": spared.model_calls,
-            "result_bytes": spared.result_bytes,
-            "result_tokens": spared.tokens,
-        }
-        return {"usage": {"treadle": told}}
+        return {"usage": {"treadle": spared_told(spared)}}
 
     def _reason(self, *, limited: bool) -> StopReason:
         said = self.steps.last.stop_reason if self.steps.last else "stop"
@@ -392,8 +387,3 @@ class Turn:
 
 def _counts(usage: Usage) -> Sequence[int]:
     return cast("Sequence[int]", tuple(vars(usage).values()))
-
-
-def _limit(name: str, value: float, detail: str) -> Mapping[str, str]:
-    """A limit in `metadata`: the wire of OpenAI has strings alone there."""
-    return {"treadle_limit": name, "treadle_limit_value": f"{value:g}", "treadle_limit_detail": detail}

@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from treadle.errors import InvalidArgument, StorageError
-from treadle.storage.database import DEADLINE_S, is_file, parse
+from treadle.storage.database import DEADLINE_S
+from treadle.storage.urls import is_file, parse
 
 
 def back_up(url: str, target: Path) -> None:

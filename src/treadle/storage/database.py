@@ -4,7 +4,7 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from itertools import chain
@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import run_sync
-from sqlalchemy import URL, Connection, Table, event, make_url
+from sqlalchemy import URL, Connection, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql import text
+from sqlalchemy.sql.dml import Insert as AnyInsert
 
-from treadle.errors import InvalidArgument, MissingExtra, StorageError
+from treadle.errors import MissingExtra, StorageError
 from treadle.storage.upgrade import HEAD, upgrade, version_of
+from treadle.storage.urls import is_file, parse, shown
 
 DEADLINE_S = 15.0
 """For a connection, a lock and a statement each."""
@@ -36,8 +38,7 @@ _ALONE = 0x7472656164
 _VALUES = re.compile(r"(?<= VALUES )(\([^)]*\))")
 _PLACE = re.compile(r"\$(\d+)")
 """Of a value, in statements for PostgreSQL; those for SQLite have no numbers."""
-_QUERY = {"sslmode": "ssl"}
-"""What libpq calls otherwise than the driver."""
+
 
 _log = logging.getLogger(__name__)
 logging.getLogger("aiosqlite").setLevel(logging.INFO)  # below it logs each statement with what is written
@@ -69,6 +70,7 @@ class Database:
             self.url, deadline_s
         )
         self._statements: dict[tuple[str, int], str] = {}
+        self._written: dict[AnyInsert, tuple[str, Sequence[str]]] = {}
 
     @staticmethod
     @asynccontextmanager
@@ -165,6 +167,30 @@ class Database:
         async with self._told(), self._quick.connect() as connection:
             yield connection
 
+    async def write_one(self, statement: AnyInsert, values: Mapping[str, object]) -> int:
+        """Run a statement as `quick` does, and past SQLAlchemy, which takes longer than the write.
+
+        Returns:
+            How many rows it wrote.
+
+        Raises:
+            StorageError: as from `begin`.
+        """
+        known = self._written.get(statement)
+        if known is None:
+            compiled = statement.compile(dialect=self._quick.dialect)
+            known = self._written[statement] = str(compiled), tuple(compiled.positiontup or ())
+        sql, names = known
+        given = tuple(values[name] for name in names)
+        async with self.quick() as connection:
+            if self.is_shared:
+                return (await connection.exec_driver_sql(sql, given)).rowcount
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            try:
+                return int((await driver.execute(sql, given)).rowcount)
+            except sqlite3.Error as error:
+                raise StorageError(self._failed(str(error))) from error
+
     def insert(self, table: Table) -> Insert:
         """An INSERT that may say what is to happen where the row is there already."""
         return postgresql.insert(table) if self.is_shared else sqlite.insert(table)
@@ -236,38 +262,6 @@ class Database:
         finally:
             await patient._writer.dispose()
         _log.info("the tables of %s are of revision %s", shown(self.url), HEAD)
-
-
-def parse(url: str | URL) -> URL:
-    """The URL with the driver that is used.
-
-    Raises:
-        InvalidArgument: it is none of a database that can be used.
-    """
-    wanted = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        raise InvalidArgument(f"this is no URL of a database: {wanted}") from None  # it may have a password
-    if is_file(parsed):
-        if not parsed.database or parsed.database == ":memory:":
-            raise InvalidArgument(f"the URL of the database names no file: {wanted}")
-        return URL.create("sqlite+aiosqlite", database=parsed.database)
-    if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise InvalidArgument(f"a database of kind {parsed.get_backend_name()!r} cannot be used: {wanted}")
-    query = {_QUERY.get(name, name): value for name, value in parsed.query.items()}
-    if unknown := query.keys() - {"ssl"}:
-        raise InvalidArgument(f"the URL of the database has {sorted(unknown)}; only sslmode is known")
-    return parsed.set(drivername="postgresql+asyncpg", query=query)
-
-
-def is_file(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite"
-
-
-def shown(url: URL) -> str:
-    """The URL for a human, without its password."""
-    return url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
 
 
 def _numbered_from(values: str, first: int) -> str:
