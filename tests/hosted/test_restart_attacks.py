@@ -477,7 +477,7 @@ async def test_a_client_that_leaves_while_its_container_is_made_anew_leaves_noth
     street.answer()
     async with street.host() as house:
         with anyio.move_on_after(after_s):
-            await house.hosted([]).complete(street.request())
+            await house.hosted([say("So.")] * 2).complete(street.request())
         assert len(house.host.places(ME)) <= 1
         assert printed(await street.ask(house, [say("So.")])) == "saw a 1\n"
         assert len(house.host.places(ME)) == 1
