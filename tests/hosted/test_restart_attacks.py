@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -651,3 +652,23 @@ async def test_a_slow_end_of_a_container_does_not_make_others_take_its_process_f
             assert not house.host.records.is_late
             street.ahead_s += ALIVE_S + 1
         released.set()
+
+
+async def test_what_happens_while_something_is_written_is_written_next(street: Street) -> None:
+    async with street.host() as house:
+        await street.ask(house, [runs("x = 1"), say("Done.")])
+        (place,) = house.host.places(ME)
+        assert place.log
+        place.log.put({"a.txt": b"first"})
+        async with anyio.create_task_group() as group:
+            group.start_soon(place.log.flush)
+            await anyio.lowlevel.checkpoint()  # it writes
+            place.log.put({"b.txt": b"second"})
+            group.start_soon(place.log.flush)
+        await place.log.flush()
+    street.messages.append(user("Go on."))
+    async with street.host() as house:
+        reply = await street.ask(
+            house, [runs("print(x, open('a.txt').read(), open('b.txt').read())"), say("So.")]
+        )
+        assert printed(reply) == "1 first second\n"

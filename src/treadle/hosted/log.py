@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import anyio
+
 from treadle.conversation.blocks import ToolResult
 from treadle.conversation.request import ToolSpec
 from treadle.errors import ContainerBusy
@@ -44,6 +46,7 @@ class Log:
     )
     """That are not written yet."""
     _contents: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False)
+    _writing: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     def put(self, files: Mapping[str, bytes], uploaded: Mapping[str, str] | None = None) -> None:
         """Files were put in.
@@ -118,26 +121,33 @@ class Log:
             self._is_over = True
 
     async def _write(self) -> None:
-        if not self._entries:
-            return
+        async with self._writing:
+            entries, self._entries = self._entries, []
+            contents, self._contents = self._contents, {}
+            try:
+                if entries:
+                    await self._add(entries, contents)
+            except BaseException:  # the next try has them, too
+                self._entries, self._contents = entries + self._entries, contents | self._contents
+                raise
+
+    async def _add(
+        self, new: Sequence[tuple[Kind, Mapping[str, Any]]], contents: Mapping[str, bytes]
+    ) -> None:
         until = self.container.expires_at.timestamp()
-        entries = [
-            Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(self._entries)
-        ]
-        alone = self.is_saved and not self._failed and len(entries) == 1 and not self._contents
+        entries = [Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(new)]
+        alone = self.is_saved and not self._failed and len(entries) == 1 and not contents
         self._failed = True
         try:
             if alone:
                 await self.records.note(self.saved.id, entries[0])
             else:
-                await self.records.add(self.saved, entries, self._contents)
+                await self.records.add(self.saved, entries, contents)
         except ContainerBusy:  # it is theirs now
             await self.container.close()
             raise
         self._failed, self.is_saved = False, True
         self.number += len(entries)
-        self._entries.clear()
-        self._contents.clear()
 
 
 def printed(result: CellResult) -> str:
