@@ -664,7 +664,6 @@ async def test_what_happens_while_something_is_written_is_written_next(street: S
             group.start_soon(place.log.flush)
             await anyio.lowlevel.checkpoint()  # it writes
             place.log.put({"b.txt": b"second"})
-            group.start_soon(place.log.flush)
         await place.log.flush()
     street.messages.append(user("Go on."))
     async with street.host() as house:
