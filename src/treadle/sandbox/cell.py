@@ -28,6 +28,8 @@ OnIdle: TypeAlias = Callable[[int, int], None]
 
 MAX_MESSAGE_CHARS = 20_000
 """Of an error that is raised in the code."""
+LAST_WORD_S = 1.0
+"""Seconds that PID 1 has to say why the code is gone."""
 HANDLERS_S = 1.0
 """How long the end of a cell waits for handlers of calls that were cancelled."""
 

@@ -12,7 +12,7 @@ from treadle.errors import InvalidArgument, SandboxError
 from treadle.sandbox.box import OUTPUT, WORKSPACE, Limits
 from treadle.sandbox.bridge.frames import Call, Ended, Failure, Idle, Ready, Said, Violation, frame
 from treadle.sandbox.bridge.host import Bridge
-from treadle.sandbox.cell import Cell, Clock, OnCall, OnIdle, nobody
+from treadle.sandbox.cell import LAST_WORD_S, Cell, Clock, OnCall, OnIdle, nobody
 from treadle.sandbox.control import Broken, Control, Steps, text
 from treadle.sandbox.ending import ended
 from treadle.sandbox.ends import Ends
@@ -361,7 +361,7 @@ class Container:
         elif self._control is None:
             self._die("it ended", "exit")
         else:  # PID 1 says why, unless it is gone as well
-            asyncio.get_running_loop().call_later(0.2, self._die, "the code closed the bridge", "exit")
+            asyncio.get_running_loop().call_later(LAST_WORD_S, self._die, "its bridge was closed", "exit")
 
     def _die(self, message: str, reason: Reason) -> None:
         if self._died:

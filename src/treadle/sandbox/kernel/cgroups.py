@@ -113,16 +113,21 @@ class Group:
                 os.close(fd)
         libc.unshare(libc.CLONE_NEWCGROUP)  # what is above is not seen from here on
 
+    @property
+    def has_killed(self) -> bool:
+        """Whether one of its processes was killed for want of memory."""
+        return _killed(self.descriptors["kills" if self.version == 1 else "events"]) > 0
+
     def out_of_memory(self) -> bool:
-        """Whether one of its processes was killed for want of memory. To be asked when `events` is ready."""
+        """The same, when `events` is ready."""
         if self.version == 2:
-            return _killed(self.events) > 0
+            return self.has_killed
         os.read(self.events, 8)
         # the news comes first, and also when it is a group above that is full
         end = time.monotonic() + _KILL_S
-        while not (killed := _killed(self.descriptors["kills"])) and time.monotonic() < end:
+        while not (killed := self.has_killed) and time.monotonic() < end:
             time.sleep(0.001)
-        return killed > 0
+        return killed
 
     def memory_bytes(self) -> int:
         return int(os.pread(self.descriptors["memory"], 32, 0))

@@ -83,6 +83,8 @@ class Init:
             except ChildProcessError:
                 pid, status = 0, 0
             if pid == self._runner and pid:
+                if self._place.group and self._place.group.has_killed:  # where the news was too early
+                    self._end({"op": "over", "what": "memory"})
                 self._channel.send({"op": "ended", "status": os.waitstatus_to_exitcode(status)})
                 self._runner = 0
             if pid == 0:
