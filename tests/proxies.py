@@ -77,7 +77,8 @@ class Proxy:
     def events(self) -> list[dict[str, Any]]:
         """What the recorder was told so far."""
         file = self.folder / EVENTS
-        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+        lines = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be half written
 
     def wait_until(self, happened: Callable[[], bool], within_s: float) -> None:
         """Look again and again: nothing that can be waited on tells what a foreign process has done."""

@@ -25,7 +25,7 @@ from tests.processes import alive, descendants
 from treadle.sandbox.ladder import probe
 from treadle.testing.upstream import running
 
-KILLS = 25  # on each of two databases
+KILLS = 10  # on each of two databases
 GONE_S = 20.0
 FORM = 'name="purpose"\r\n\r\nuser_data\r\n--limit\r\nContent-Disposition: form-data; name="file"'
 HEAD = b"---\nname: keeper\ndescription: Keeps.\n---\nCall core.\n"

@@ -173,7 +173,7 @@ for number in range({rounds}):
 assert time.time() >= began
 print(total, open('log').read().split(), token)
 """
-KILLS = int(os.environ.get("TREADLE_KILLS", "8"))
+KILLS = int(os.environ.get("TREADLE_KILLS", "5"))
 """On each of two databases, in the slow tests."""
 
 

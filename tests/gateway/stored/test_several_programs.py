@@ -27,7 +27,7 @@ from treadle.storage.database import Database
 from treadle.storage.tables import blobs, chunks, files, keys
 
 ROOT = Path(__file__).parents[3]
-KILLS = 50
+KILLS = 25
 
 
 def program(*arguments: str) -> subprocess.Popen[bytes]:

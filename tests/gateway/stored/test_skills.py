@@ -376,7 +376,7 @@ def upload(client: Client, acknowledged: dict[str, bytes]) -> None:
                 acknowledged[answer.body.get("skill_id", answer.body["id"])] = files["mark"]
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_skills_that_were_acknowledged_survive_kills_amid_uploads(
     database_url: str, kills: int, tmp_path: Path
 ) -> None:
