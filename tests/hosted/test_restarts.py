@@ -293,6 +293,16 @@ async def test_a_call_that_waited_too_long_times_out_after_a_restart_too(street:
         assert printed(reply) == "Calling tool ['look'] timed out (no response after 30s).\nsaw b\n"
 
 
+async def test_a_container_that_waits_is_not_idle_after_a_restart_either(street: Street) -> None:
+    street.limits = HostLimits()
+    async with street.host() as house:
+        await street.ask(house, [runs("await look('a')")])
+    street.answer()
+    street.ahead_s = street.limits.answer_s + 100.0  # longer than a container may be idle
+    async with street.host() as house:
+        assert "timed out (no response after 270s)" in failed(await street.ask(house, [say("So.")]))
+
+
 async def test_an_answer_that_came_too_late_stays_too_late(street: Street) -> None:
     code = "try:\n    await look('a')\nexcept TimeoutError:\n    print('late')\nprint(await look('b'))"
     street.limits = HostLimits(answer_s=2.0)

@@ -46,6 +46,8 @@ class Log:
     )
     """That are not written yet."""
     _contents: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False)
+    _wait_s: float = field(default=0.0, init=False)
+    """How long the container waits for the caller before it is idle."""
     _writing: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     def put(self, files: Mapping[str, bytes], uploaded: Mapping[str, str] | None = None) -> None:
@@ -91,8 +93,14 @@ class Log:
         self._contents |= {named[path]: data for path, data in files.items()}
         return named
 
-    async def asked(self, body: Mapping[str, Any]) -> None:
-        """Code waits for its caller, who is told next; `body` is empty if nobody was told the last time."""
+    async def asked(self, body: Mapping[str, Any], wait_s: float) -> None:
+        """Code waits for its caller, who is told next.
+
+        Args:
+            body: empty if nobody was told the last time.
+            wait_s: how long: while it waits, the container is not idle.
+        """
+        self._wait_s = wait_s
         if "began" in body:
             self._look(running=1)
         if body:
@@ -102,6 +110,7 @@ class Log:
 
     async def answered(self, program: str, results: Sequence[ToolResult], late: Sequence[str]) -> None:
         """The caller gave answers, which code gets next; but for those that are `late`."""
+        self._wait_s = 0.0
         given = {each.call_id: [each.text, each.is_error] for each in results}
         self._entries.append(("answered", {"program": program, "answers": given, "late": list(late)}))
         await self._write()
@@ -109,7 +118,7 @@ class Log:
     async def flush(self) -> None:
         """A reply is told next, and nothing waits."""
         self._look(running=0)
-        self.program = ""
+        self.program, self._wait_s = "", 0.0
         await self._write()
 
     def _look(self, running: int) -> None:
@@ -134,7 +143,7 @@ class Log:
     async def _add(
         self, new: Sequence[tuple[Kind, Mapping[str, Any]]], contents: Mapping[str, bytes]
     ) -> None:
-        until = self.container.expires_at.timestamp()
+        until = self.container.expires_at.timestamp() + self._wait_s
         entries = [Entry(kind, body, until, self.number + at) for at, (kind, body) in enumerate(new)]
         alone = self.is_saved and not self._failed and len(entries) == 1 and not contents
         self._failed = True

@@ -275,7 +275,7 @@ class Turn:
             self.pending[told] = ToolCall(need.call_id, need.tool, "{}")
             blocks.append(ToolCall(told, need.tool, dumps(need.arguments), caller))
         if self._log:
-            await self._log.asked(self._asked(new) if new else EMPTY)
+            await self._log.asked(self._asked(new) if new else EMPTY, self.answer_s)
         for block in blocks:
             await self.steps.out.whole(block)
         self._wait()
